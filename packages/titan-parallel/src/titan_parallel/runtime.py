@@ -1,0 +1,126 @@
+"""Process group and device of this rank, and a way out that keeps the exit code.
+
+A rank is started by torchrun (or anything that sets ``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR`` and
+``MASTER_PORT``), or alone, in which case it forms a group of one.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NoReturn
+
+import torch
+import torch.distributed as dist
+
+from titan_parallel.errors import TopologyError
+
+__all__ = ["Runtime", "leave", "start"]
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """Who this process is.
+
+    Attributes:
+        rank: number of this process in the world.
+        world_size: number of processes.
+        local_rank: number of this process on its node.
+        device: where it computes.
+        attempt: how often the elastic agent has restarted the workers.
+    """
+
+    rank: int
+    world_size: int
+    local_rank: int
+    device: torch.device
+    attempt: int = 0
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this rank prints and writes the run's files."""
+        return self.rank == 0
+
+
+def start(*, timeout_s: float = 600.0, env: Mapping[str, str] = os.environ) -> Runtime:
+    """Initialise ``torch.distributed`` for this process.
+
+    Args:
+        timeout_s: seconds a collective may wait for a peer.
+        env: where torchrun's variables are looked up.
+
+    Raises:
+        TopologyError: ``RANK`` is set but its companions are not, or are no numbers.
+    """
+    rank, world_size, local_rank = _ranks(env)
+    device = _device(local_rank)
+    attempt = int(env.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    timeout = datetime.timedelta(seconds=timeout_s)
+    dist.init_process_group(
+        backend="cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
+        store=_store(rank, world_size, attempt, timeout, env),
+        rank=rank,
+        world_size=world_size,
+        timeout=timeout,
+    )
+    return Runtime(rank, world_size, local_rank, device, attempt)
+
+
+def _ranks(env: Mapping[str, str]) -> tuple[int, int, int]:
+    if "RANK" not in env:
+        return 0, 1, 0
+    needed = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+    missing = [name for name in needed if name not in env]
+    if missing:
+        raise TopologyError(
+            f"RANK is set but {', '.join(missing)} not: start the ranks with torchrun or --nproc, "
+            "or unset RANK to train in one process"
+        )
+    try:
+        return int(env["RANK"]), int(env["WORLD_SIZE"]), int(env["LOCAL_RANK"])
+    except ValueError as error:
+        raise TopologyError(f"RANK, WORLD_SIZE and LOCAL_RANK must be whole numbers: {error}") from None
+
+
+def _device(local_rank: int) -> torch.device:
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    if local_rank >= torch.cuda.device_count():
+        raise TopologyError(
+            f"local rank {local_rank} has no GPU of its own: this node shows {torch.cuda.device_count()}; "
+            "start at most as many processes per node"
+        )
+    device = torch.device("cuda", local_rank)
+    torch.cuda.set_device(device)
+    return device
+
+
+def _store(
+    rank: int, world_size: int, attempt: int, timeout: datetime.timedelta, env: Mapping[str, str]
+) -> dist.Store:
+    if world_size == 1:
+        return dist.HashStore()
+    agent_has_store = env.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    store = dist.TCPStore(
+        env["MASTER_ADDR"],
+        int(env["MASTER_PORT"]),
+        world_size,
+        is_master=rank == 0 and not agent_has_store,
+        timeout=timeout,
+    )
+    # An elastic restart reuses the agent's store, which still holds the dead ranks' addresses.
+    return dist.PrefixStore(f"titan/attempt-{attempt}", store)
+
+
+def leave(code: int) -> NoReturn:
+    """End the process with ``code`` at once, after flushing its output.
+
+    gloo's threads may abort the interpreter during a normal exit, after all work is done, which
+    would turn a successful run into a failed one.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
