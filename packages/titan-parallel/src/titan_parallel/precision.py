@@ -60,10 +60,9 @@ def for_card(name: str, card: str, capability: tuple[int, int]) -> Precision:
     native_bf16 = device_facts.native_bf16(capability)
     sm = f"{card}, sm_{capability[0]}{capability[1]}"
     if name == "auto":
-        facts = device_facts.lookup(card, capability)
         if native_bf16:
             return _precision("bf16", f"{sm} runs bf16 natively")
-        if capability < (7, 0) or (facts is not None and not facts.has_tensor_cores):
+        if not device_facts.has_tensor_cores(card, capability):
             return _precision("fp32", f"{sm} has no fp16 tensor cores")
         return _precision("fp16", f"{sm} has fp16 tensor cores and no native bf16")
     if name == "bf16" and not native_bf16:
