@@ -1,19 +1,42 @@
 """The sections of a run's config, as a user types them.
 
-Every section is a frozen pydantic model that refuses unknown keys.  A field's docstring is its
-documentation: ``titan-pretrain config schema`` prints it.  Rules that involve one field stand here;
-rules that involve several sections stand in :mod:`titan_pretrain.config.rules`.
+Every section is a frozen pydantic model that refuses unknown keys and silent conversions: a number
+in quotes is a mistake, not a number.  A field's docstring is its documentation:
+``titan-pretrain config schema`` prints it.  Rules that involve one field stand here; rules that
+involve several fields stand in :mod:`titan_pretrain.config.rules`.
+
+An absent value is Python's ``None``, and ``"none"`` in TOML and on the command line.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+LARGEST_INT = 2**53
+"""Whole numbers stop here: up to it, JSON, floats and torch agree on their value."""
+
+
+class Words(str):
+    """Annotation of a field whose rule types and bounds don't say: what to type, in words."""
+
+    __slots__ = ()
+
+
+def _as_tuple(value: object) -> object:
+    """TOML has lists, and one path needs no list."""
+    if isinstance(value, str):
+        return (value,)
+    return tuple(value) if isinstance(value, list) else value
+
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
-Positive = Annotated[int, Field(ge=1)]
-NonNegative = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1, le=LARGEST_INT)]
+NonNegative = Annotated[int, Field(ge=0, le=LARGEST_INT)]
+Text = Annotated[str, Field(min_length=1), Words("text, not empty")]
+Texts = Annotated[tuple[Text, ...], BeforeValidator(_as_tuple), Words("text, or a list of texts")]
+ShardDegree = Annotated[int, Field(ge=-1, le=LARGEST_INT)]
 
 
 class Section(BaseModel):
@@ -22,6 +45,7 @@ class Section(BaseModel):
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
+        strict=True,
         use_attribute_docstrings=True,
         allow_inf_nan=False,
         validate_default=True,
@@ -79,15 +103,15 @@ class ModelConfig(Section):
 class DataConfig(Section):
     """Where the text comes from and how it becomes sequences."""
 
-    dataset: str = "python-stdlib"
+    dataset: Text = "python-stdlib"
     """`python-stdlib`, `text`, `jsonl`, `parquet`, `hf`, `c4`, or `module:function` for your own."""
-    path: tuple[str, ...] = ()
+    path: Texts = ()
     """Files, folders or globs (`text`, `jsonl`, `parquet`), or a local folder or hub name (`hf`)."""
-    subset: str | None = None
+    subset: Text | None = None
     """Configuration name of a Hugging Face dataset."""
-    split: str = "train"
+    split: Text = "train"
     """Split of a Hugging Face dataset."""
-    text_key: str = "text"
+    text_key: Text = "text"
     """Field or column that holds a document's text."""
     streaming: bool = True
     """Stream a Hugging Face dataset instead of preparing it on disk."""
@@ -102,10 +126,10 @@ class DataConfig(Section):
 class TokenizerConfig(Section):
     """How text becomes token ids."""
 
-    path: str | None = None
+    path: Text | None = None
     """`tokenizer.json`, a tiktoken or sentencepiece `tokenizer.model`, or a folder with one.
     Absent: a byte-level BPE is trained on the dataset and kept in the run folder."""
-    vocab_size: Annotated[int, Field(ge=260)] | None = None
+    vocab_size: Annotated[int, Field(ge=260, le=LARGEST_INT)] | None = None
     """Size of the BPE trained when `path` is absent; default `model.vocab_size`."""
 
 
@@ -162,7 +186,7 @@ class OptimConfig(Section):
     decay_norms_and_embeddings: bool = False
     """Apply weight decay to norm weights and embeddings too."""
     max_grad_norm: Annotated[float, Field(gt=0.0)] | None = 1.0
-    """Clip the gradient to this global norm; null turns clipping off."""
+    """Clip the gradient to this global norm; "none" turns clipping off."""
 
 
 class LRConfig(Section):
@@ -183,7 +207,7 @@ class ParallelConfig(Section):
 
     dp_replicate: Positive = 1
     """Data-parallel groups that hold a full copy of the weights each."""
-    dp_shard: int = -1
+    dp_shard: ShardDegree = -1
     """Ranks over which FSDP2 shards weights, gradients and optimizer state; -1: all that remain."""
     tp: Positive = 1
     """Tensor-parallel degree."""
@@ -224,7 +248,7 @@ class CheckpointConfig(Section):
     """Save when the last step is done."""
     on_corrupt: Literal["fail", "previous"] = "fail"
     """What a resume does when the newest checkpoint is damaged: stop, or take the one before."""
-    init_from: str | None = None
+    init_from: Text | None = None
     """Start from the weights in `hf:DIR` (safetensors) or from a checkpoint folder."""
 
 
@@ -250,16 +274,20 @@ class MetricsConfig(Section):
     """Write TensorBoard event files."""
     report: bool = True
     """Write report.html at the end."""
-    wandb_project: str | None = None
+    wandb_project: Text | None = None
     """Log to this Weights & Biases project (needs the `wandb` package)."""
 
 
 class RunConfig(Section):
     """Where the run's files go."""
 
-    dir: str = "runs"
+    dir: Text = "runs"
     """Folder that holds the run folders."""
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = "run"
+    name: Annotated[
+        str,
+        Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100),
+        Words("a name of up to 100 letters, digits, `.`, `_` and `-` that starts with a letter or digit"),
+    ] = "run"
     """First part of the run folder's name; the start time is the second."""
     comm_timeout_s: Positive = 600
     """Seconds a collective may wait for a lost or hanging rank."""
