@@ -1,0 +1,194 @@
+"""The test sessions; `./run_tests.sh` runs the default ones.
+
+    nox -l                     list them
+    nox -s tests -- -k scaler  pass arguments to pytest
+
+Every session installs with pip under constraints.txt, and torch first and by its exact version: a
+loose range would fetch gigabytes of CUDA libraries.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.5.1"
+nox.options.default_venv_backend = "virtualenv"
+nox.options.reuse_venv = "yes"
+nox.options.sessions = ["lint", "types", "layers", "tests", "isolated", "train", "docs"]
+
+ROOT = Path(__file__).parent
+PACKAGES = {
+    "titan_kernels": "packages/titan-kernels",
+    "titan_alloc": "packages/titan-alloc",
+    "titan_core": "packages/titan-core",
+    "titan_parallel": "packages/titan-parallel",
+    "titan_pretrain": "apps/pretrain",
+    "titan_bench": "apps/bench",
+}
+CONSTRAINTS = ROOT / "constraints.txt"
+TORCH = next(line for line in CONSTRAINTS.read_text().splitlines() if line.startswith("torch=="))
+# Several ranks share a machine in the tests; more threads than cores would slow each other down.
+TEST_ENV = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default", "HF_HUB_OFFLINE": "1"}
+
+PROJECTS = {name: nox.project.load_toml(ROOT / path / "pyproject.toml") for name, path in PACKAGES.items()}
+DISTRIBUTIONS = {project["project"]["name"]: name for name, project in PROJECTS.items()}
+
+
+def install(session: nox.Session, *arguments: str, torch: str | None = None) -> None:
+    """pip install under the constraints, with torch (if any) first and by its exact version."""
+    constraints = CONSTRAINTS
+    if torch is not None:
+        constraints = Path(session.virtualenv.location, "constraints.txt")
+        others = [line for line in CONSTRAINTS.read_text().splitlines() if not line.startswith("torch==")]
+        constraints.write_text("\n".join([*others, torch, ""]))
+        session.install("--constraint", str(constraints), torch)
+    session.install("--constraint", str(constraints), *arguments)
+
+
+def test_group(*names: str) -> list[str]:
+    """The test dependencies that the packages declare."""
+    groups = (nox.project.dependency_groups(PROJECTS[name], "test") for name in names)
+    return sorted(set(itertools.chain.from_iterable(groups)))
+
+
+def install_all(session: nox.Session, *arguments: str, torch: str = TORCH) -> None:
+    """All packages in one environment, editable, with their test dependencies."""
+    editable = itertools.chain.from_iterable(("--editable", str(ROOT / path)) for path in PACKAGES.values())
+    install(session, *editable, *test_group(*PACKAGES), *arguments, torch=torch)
+
+
+def pytest(session: nox.Session, *arguments: str) -> None:
+    """Run pytest with the repository's settings."""
+    session.run("python", "-m", "pytest", "-c", "pyproject.toml", *arguments, env=TEST_ENV)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Style: ruff."""
+    install(session, "ruff")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Types: mypy, strict, on the packages and the set-up scripts."""
+    install_all(session, "mypy", "types-psutil")
+    sources = [str(ROOT / path / "src" / name) for name, path in PACKAGES.items()]
+    session.run("mypy", *sources, "scripts/choose_torch.py", "scripts/setup_venv.py")
+
+
+@nox.session
+def layers(session: nox.Session) -> None:
+    """Architecture: packages import downwards only."""
+    install(session, "import-linter")
+    # grimp reads the sources and imports nothing, so the packages need not be installed.
+    sources = os.pathsep.join(str(ROOT / path / "src") for path in PACKAGES.values())
+    session.run("lint-imports", env={"PYTHONPATH": sources})
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """All tests, all packages in one environment."""
+    install_all(session)
+    pytest(session, *session.posargs)
+
+
+@nox.session
+@nox.parametrize("torch", ["2.11.0", "2.12.1", "2.13.0", "2.14.1"])
+def compat(session: nox.Session, torch: str) -> None:
+    """All tests on another PyTorch release; not among the defaults."""
+    install_all(session, torch=f"torch=={torch}")
+    pytest(session, *session.posargs)
+
+
+@nox.session
+def gpu(session: nox.Session) -> None:
+    """The tests that need a GPU, in the environment that run_train.sh made for this machine's cards."""
+    venv = prepare_train_venv(session, Path(os.environ.get("TITAN_VENV", ROOT / ".venv")))
+    python = str(venv / "bin/python")
+    session.run(python, "-m", "pip", "install", "-q", *test_group(*PACKAGES), external=True)
+    session.run(python, "-m", "pytest", "-m", "gpu", *session.posargs, external=True)
+
+
+def prepare_train_venv(session: nox.Session, venv: Path) -> Path:
+    """An environment as run_train.sh makes it, without training."""
+    session.run("./run_train.sh", "--help", env={"TITAN_VENV": str(venv)}, external=True, silent=True)
+    return venv
+
+
+@nox.session
+def isolated(session: nox.Session) -> None:
+    """Each package as a wheel, alone with what it declares; its own tests on top.
+
+    torch and its dependencies are installed once and shared by a path file, for every package
+    declares torch; everything else is installed anew for each.
+    """
+    undeclared = [name for name in PACKAGES if not any(r.startswith("torch>") for r in requirements(name))]
+    if undeclared:
+        session.error(f"{', '.join(undeclared)}: torch is not declared, so it must not be shared")
+    work = Path(session.virtualenv.location, "isolated")
+    base, wheels = work / "torch", work / "wheels"
+    install(session, "pip>=25.1", "virtualenv")
+    if not (base / "torch").is_dir():
+        install(session, "--target", str(base), TORCH)
+    shutil.rmtree(wheels, ignore_errors=True)
+    projects = [str(ROOT / path) for path in PACKAGES.values()]
+    session.run("python", "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(wheels), *projects)
+    chosen = [name for name in PACKAGES if not session.posargs or name in session.posargs]
+    for name in chosen:
+        test_alone(session, name, work / name, base, wheels)
+
+
+def requirements(name: str) -> list[str]:
+    """What a package declares for run time."""
+    return list(PROJECTS[name]["project"]["dependencies"])
+
+
+def declared_siblings(name: str) -> set[str]:
+    """The packages of this repository that ``name`` declares, and those that they declare."""
+    found = {DISTRIBUTIONS[r.split(">")[0]] for r in requirements(name) if r.startswith("torch-titan-")}
+    return found.union(*(declared_siblings(sibling) for sibling in found))
+
+
+def test_alone(session: nox.Session, name: str, venv: Path, base: Path, wheels: Path) -> None:
+    """Install one wheel with what it declares, import all of it, then run its tests."""
+    session.run("virtualenv", "-q", "--clear", str(venv))
+    python = str(venv / "bin/python")
+    site = next(venv.glob("lib/python*/site-packages"))
+    (site / "shared-torch.pth").write_text(f"{base}\n")
+    built = [
+        str(next(wheels.glob(f"torch_{each}-*.whl"))) for each in sorted({name, *declared_siblings(name)})
+    ]
+    pip = [python, "-m", "pip", "install", "-q", "--constraint", str(CONSTRAINTS)]
+    session.run(*pip, *built, external=True)
+    # Before the test dependencies come: they could stand in for one that is not declared.
+    session.run(python, "scripts/import_all.py", name, env=TEST_ENV, external=True)
+    session.run(*pip, *test_group(name), external=True)
+    folder = str(ROOT / PACKAGES[name] / "tests")
+    session.run(python, "-m", "pytest", "-c", "pyproject.toml", folder, env=TEST_ENV, external=True)
+
+
+@nox.session(venv_backend="none")
+def train(session: nox.Session) -> None:
+    """The demo as a user types it: run_train.sh in an environment of its own, twice."""
+    work = ROOT / ".nox/train"
+    runs = work / "runs"
+    shutil.rmtree(runs, ignore_errors=True)
+    environment = {"TITAN_VENV": str(work / "venv"), "OMP_NUM_THREADS": "2"}
+    arguments = ["--set", "training.steps=20", "--set", f"run.dir={runs}", *session.posargs]
+    session.run("./run_train.sh", *arguments, env=environment, external=True)
+    session.run(sys.executable, "scripts/check_run.py", str(runs), "--steps", "20", external=True)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """The documentation; warnings are errors."""
+    install(session, "-r", "docs/requirements.txt")
+    session.run("sphinx-build", "-W", "--keep-going", "-b", "html", "docs", "docs/_build/html")
