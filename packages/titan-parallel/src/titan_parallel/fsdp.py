@@ -15,7 +15,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from titan_parallel.precision import Precision
 
-__all__ = ["set_gradient_sync", "shard_model"]
+__all__ = ["shard_model"]
 
 
 def shard_model(
@@ -44,26 +44,16 @@ def shard_model(
     policy = MixedPrecisionPolicy(
         param_dtype=precision.compute_dtype if precision.mixed else None,
         reduce_dtype=torch.float32,
-        output_dtype=torch.float32 if precision.mixed else None,
-        cast_forward_inputs=False,
-    )
-    # A block's inputs and outputs stay in the compute dtype; only the root's logits become fp32.
-    block_policy = MixedPrecisionPolicy(
-        param_dtype=policy.param_dtype, reduce_dtype=torch.float32, cast_forward_inputs=False
+        cast_forward_inputs=False,  # positions and masks must keep their dtypes
     )
     for block in blocks:
-        fully_shard(block, mesh=mesh, mp_policy=block_policy, reshard_after_forward=reshard_after_forward)
+        fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard_after_forward)
+    # The root's weights are used first and last, so freeing them in between saves nothing.
     fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
     for module in _fsdp_modules(model):
         module.set_gradient_divide_factor(1.0)
         module.set_force_sum_reduction_for_comms(True)  # gloo has no scaled sum
     return model
-
-
-def set_gradient_sync(model: nn.Module, enabled: bool) -> None:
-    """Reduce gradients in the next backward pass, or only accumulate them on this rank."""
-    if isinstance(model, FSDPModule):
-        model.set_requires_gradient_sync(enabled)
 
 
 def _fsdp_modules(model: nn.Module) -> Iterable[FSDPModule]:

@@ -41,8 +41,8 @@ def measure_gradients(
 ) -> GradientNorm:
     """L2 norm of all gradients over all ranks, each element counted once.
 
-    A plain gradient is a full copy on every rank of ``group`` and counts on its first rank only; a
-    DTensor counts where this rank holds the first copy of its shard.
+    Each of n copies of a shard counts one n-th, so that a bad element of any copy reaches all ranks.
+    A plain gradient is a full copy on every rank of ``group``.
 
     Args:
         parameters: parameters whose ``.grad`` is looked at; those without one are passed over.
@@ -53,12 +53,13 @@ def measure_gradients(
         The norm, synchronised with the host.
     """
     grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    owned = [_local(grad) for grad in grads if _is_first_copy(grad, group)]
-    device = _local(grads[0]).device if grads else torch.device("cpu")
+    locals_ = [_local(grad) for grad in grads]
+    device = locals_[0].device if locals_ else torch.device("cpu")
     total = torch.zeros((), dtype=torch.float64, device=device)
-    if owned:
-        norms = torch._foreach_norm(owned, 2, dtype=torch.float32)
-        total += torch.stack(norms).double().square().sum()
+    if locals_:
+        norms = torch.stack(torch._foreach_norm(locals_, 2, dtype=torch.float32)).double()
+        copies = torch.tensor([_copies(grad, group) for grad in grads], dtype=torch.float64, device=device)
+        total += (norms.square() / copies).sum()
     if dist.is_initialized():
         dist.all_reduce(total, group=group)
     return GradientNorm(math.sqrt(total.item()) / loss_scale if total >= 0 else math.nan)
@@ -94,14 +95,13 @@ def _local(grad: Tensor) -> Tensor:
     return grad.to_local() if isinstance(grad, DTensor) else grad
 
 
-def _is_first_copy(grad: Tensor, group: dist.ProcessGroup | None) -> bool:
+def _copies(grad: Tensor, group: dist.ProcessGroup | None) -> int:
+    """How many ranks hold the same elements as this one."""
     if not isinstance(grad, DTensor):
-        return not dist.is_initialized() or dist.get_rank(group) == 0
-    coordinate = grad.device_mesh.get_coordinate()
-    if coordinate is None:
-        return False
-    return all(
-        index == 0
-        for index, placement in zip(coordinate, grad.placements, strict=True)
+        return dist.get_world_size(group) if dist.is_initialized() else 1
+    sizes = grad.device_mesh.shape
+    return math.prod(
+        size
+        for size, placement in zip(sizes, grad.placements, strict=True)
         if isinstance(placement, Replicate)
     )

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from titan_kernels import device as device_facts
 
+from titan_kernels import device as device_facts
 from titan_parallel.errors import PrecisionError
 
 __all__ = ["Precision", "resolve_precision"]

@@ -40,24 +40,24 @@ def run_ranks(world_size: int, fn: Callable[..., Any], *args: Any, timeout_s: fl
         RankError: a rank raised (its traceback is in the message), died or ran out of time.
     """
     with tempfile.TemporaryDirectory(prefix="titan-ranks-") as folder:
-        pids = [_fork_rank(rank, world_size, Path(folder), fn, args, timeout_s) for rank in range(world_size)]
+        pids = [_fork_rank(rank, world_size, Path(folder), fn, args) for rank in range(world_size)]
         statuses = _wait(pids, time.monotonic() + timeout_s)
         return _collect(Path(folder), statuses, timeout_s)
 
 
 def _fork_rank(
-    rank: int, world_size: int, folder: Path, fn: Callable[..., Any], args: tuple[Any, ...], timeout_s: float
+    rank: int, world_size: int, folder: Path, fn: Callable[..., Any], args: tuple[Any, ...]
 ) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
     if pid == 0:
-        _child(rank, world_size, folder, fn, args, timeout_s)
+        _child(rank, world_size, folder, fn, args)
     return pid
 
 
 def _child(
-    rank: int, world_size: int, folder: Path, fn: Callable[..., Any], args: tuple[Any, ...], timeout_s: float
+    rank: int, world_size: int, folder: Path, fn: Callable[..., Any], args: tuple[Any, ...]
 ) -> NoReturn:
     code = 1
     try:

@@ -1,0 +1,1 @@
+"""The models titan-pretrain trains."""

@@ -1,0 +1,149 @@
+"""The training loop."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from titan_parallel.runtime import Runtime
+from titan_pretrain.config.sections import TrainConfig
+from titan_pretrain.data import Batch
+from titan_pretrain.errors import TrainingError
+from titan_pretrain.trainer.observe import Observer
+from titan_pretrain.trainer.optim import lr_at, set_lr
+from titan_pretrain.trainer.signals import StopRequest
+from titan_pretrain.trainer.state import RunState
+from titan_pretrain.trainer.step import Stepper, StepResult
+from titan_pretrain.trainer.validate import Validator
+
+__all__ = ["Loop"]
+
+
+class Loop:
+    """Steps ``state`` to the end of the run: batches, update, log, validate, save."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        runtime: Runtime,
+        state: RunState,
+        stepper: Stepper,
+        observer: Observer,
+        validator: Validator | None,
+        *,
+        micro_batches: int,
+    ) -> None:
+        self.config = config
+        self.runtime = runtime
+        self.state = state
+        self.stepper = stepper
+        self.observer = observer
+        self.validator = validator
+        self.micro_batches = micro_batches
+        self.stop = StopRequest()
+        self.last_saved: Path | None = None
+
+    def run(self) -> int:
+        """Train until the last step or a stop request; returns the exit code."""
+        with self.stop:
+            self.observer.start(self.state.step)
+            while self.state.step < self.config.training.steps:
+                if self._advance():
+                    return self._stopped()
+            if self.config.checkpoint.save_last and self._unsaved():
+                self._save()
+        return 0
+
+    def _advance(self) -> bool:
+        """One optimizer step and what follows it; True when some rank was asked to stop."""
+        cursor = self.state.loader.state_dict()
+        batches = [next(self.state.loader) for _ in range(self.micro_batches)]
+        num_valid, stop = self._agree(batches)
+        step = self.state.step + 1
+        lr = lr_at(step, self.config.training.steps, self.config.optim.lr, self.config.lr)
+        set_lr(self.state.optimizer, lr)
+        result = self.stepper.step(batches, num_valid)
+        self._check(result, cursor)
+        self.state.step = step
+        self.state.tokens += self._tokens_per_step()
+        self._observe(result, lr)
+        return stop
+
+    def _agree(self, batches: list[Batch]) -> tuple[int, bool]:
+        """Valid tokens of all ranks, and whether any rank was asked to stop, in one small all-reduce.
+
+        On the CPU, so that the GPU need not be waited for.
+        """
+        mine = [sum(batch.num_valid for batch in batches), int(self.stop.signal is not None)]
+        totals = torch.tensor(mine, dtype=torch.int64)
+        dist.all_reduce(totals)
+        num_valid, stops = totals.tolist()
+        return num_valid, stops > 0
+
+    def _tokens_per_step(self) -> int:
+        training = self.config.training
+        per_rank = self.micro_batches * training.micro_batch_size * training.seq_len
+        return per_rank * self.runtime.world_size
+
+    def _observe(self, result: StepResult, lr: float) -> None:
+        self.observer.step(self.state, result, lr)
+        every = self.config.validation.every
+        if self.validator is not None and self.state.step % every == 0:
+            with self.observer.paused():
+                self.observer.validation(self.state, self.validator.run())
+        every = self.config.checkpoint.every
+        if every and self.state.step % every == 0:
+            self._save()
+
+    def _check(self, result: StepResult, cursor: dict[str, Any]) -> None:
+        """Stop when the weights can't be trained on; the last good state is saved first."""
+        if result.updated:
+            return
+        scaler = self.state.scaler
+        limit = self.config.training.loss_scaling.max_skips_in_a_row
+        if scaler.enabled and scaler.skips_in_a_row < limit:
+            return
+        ranks = self._ranks_with_bad_loss(result)
+        step = self.state.step + 1
+        with self.observer.paused():
+            self.last_saved = self.state.save(data=cursor)
+        if scaler.enabled:
+            what = f"{limit} steps in a row had non-finite gradients (loss scale {scaler.scale:g})"
+            hint = 'lower optim.lr, or look for a layer that overflows fp16 with training.precision = "fp32"'
+        else:
+            what = "the loss or its gradient is not finite"
+            hint = "lower optim.lr, raise lr.warmup_steps, or look at the data of this step"
+        raise TrainingError(
+            f"step {step}: {what}; {ranks}. The state before this step is saved in {self.last_saved}",
+            hint=hint,
+        )
+
+    def _ranks_with_bad_loss(self, result: StepResult) -> str:
+        finite = torch.tensor([int(torch.isfinite(result.loss).item())])
+        gathered = [torch.zeros_like(finite) for _ in range(self.runtime.world_size)]
+        dist.all_gather(gathered, finite)
+        bad = [str(rank) for rank, flag in enumerate(gathered) if not flag.item()]
+        if not bad:
+            return "the loss is finite on every rank, so the backward pass overflowed"
+        return f"the loss is not finite on rank {', '.join(bad)}"
+
+    def _unsaved(self) -> bool:
+        return self.last_saved is None or self.state.checkpoints.steps()[-1:] != [self.state.step]
+
+    def _save(self) -> None:
+        with self.observer.paused():
+            self.last_saved = self.state.save()
+            self.observer.saved(self.last_saved)
+
+    def _stopped(self) -> int:
+        if self._unsaved():
+            self._save()
+        number = self.stop.signal or signal.SIGTERM
+        self.observer.say(
+            f"stopped at step {self.state.step} by {signal.Signals(number).name}; --resume continues"
+        )
+        return 128 + number

@@ -1,0 +1,94 @@
+"""Where a run's files are and what it continues from."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from titan_pretrain.config.run_folder import latest_run_folder, new_run_folder
+from titan_pretrain.config.sections import TrainConfig
+from titan_pretrain.errors import UsageError
+
+__all__ = ["CHECKPOINTS", "RUN_DIR_VARIABLE", "Start", "find_start"]
+
+CHECKPOINTS = "checkpoints"
+RUN_DIR_VARIABLE = "TITAN_RUN_DIR"
+_ELASTIC_ID = "elastic-id"
+
+
+@dataclass(frozen=True)
+class Start:
+    """A run folder, and the checkpoint to continue from if there is one."""
+
+    run_dir: Path
+    checkpoint: Path | None
+
+
+def find_start(config: TrainConfig, resume: str | None, attempt: int) -> Start:
+    """Decide the run folder and the checkpoint.
+
+    Args:
+        config: names the folder of a new run.
+        resume: ``auto`` continues the newest run of that name, or starts one if there is none; a
+            run folder is continued; a checkpoint folder is continued if it is its run's newest, and
+            otherwise starts a new run from there, so that nothing newer is overwritten.
+        attempt: how often an elastic agent restarted the ranks; after a restart the run continues
+            in its own folder.
+
+    Raises:
+        UsageError: ``resume`` names nothing that can be continued.
+    """
+    if attempt > 0:
+        own = _own_folder(config)
+        if own is not None:
+            return Start(own, _newest(own))
+    if resume is None:
+        return Start(_new_folder(config), None)
+    if resume == "auto":
+        latest = latest_run_folder(config)
+        return Start(latest, _newest(latest)) if latest else Start(_new_folder(config), None)
+    return _from_path(config, Path(resume).expanduser())
+
+
+def _from_path(config: TrainConfig, path: Path) -> Start:
+    if (path / CHECKPOINTS).is_dir():
+        checkpoint = _newest(path)
+        if checkpoint is None:
+            raise UsageError(f"--resume ({path}) has no complete checkpoint", hint="start without --resume")
+        return Start(path, checkpoint)
+    if (path / "manifest.json").is_file():
+        run_dir = path.resolve().parent.parent
+        if path.resolve().parent.name == CHECKPOINTS and _newest(run_dir) == path.resolve():
+            return Start(run_dir, path)
+        return Start(_new_folder(config), path)
+    raise UsageError(
+        f"--resume ({path}) is neither a run folder nor a checkpoint",
+        hint="give auto, a folder like runs/NAME-TIME, or one like runs/NAME-TIME/checkpoints/step-00000100",
+    )
+
+
+def _newest(run_dir: Path) -> Path | None:
+    """The newest published checkpoint; a half-written one has another name."""
+    steps = sorted((run_dir / CHECKPOINTS).glob("step-*/manifest.json"))
+    return steps[-1].parent if steps else None
+
+
+def _new_folder(config: TrainConfig) -> Path:
+    """The folder the launcher made, or a new one."""
+    given = os.environ.get(RUN_DIR_VARIABLE)
+    folder = Path(given) if given else new_run_folder(config)
+    elastic_id = os.environ.get("TORCHELASTIC_RUN_ID")
+    if elastic_id:
+        (folder / _ELASTIC_ID).write_text(elastic_id)
+    return folder
+
+
+def _own_folder(config: TrainConfig) -> Path | None:
+    """The folder this elastic job made before its restart."""
+    given = os.environ.get(RUN_DIR_VARIABLE)
+    if given:
+        return Path(given)
+    elastic_id = os.environ.get("TORCHELASTIC_RUN_ID")
+    marks = sorted(Path(config.run.dir).glob(f"{config.run.name}-*/{_ELASTIC_ID}"), reverse=True)
+    return next((mark.parent for mark in marks if mark.read_text() == elastic_id), None)
