@@ -1,0 +1,154 @@
+"""Worker processes that read and tokenize ahead of the training.
+
+PyTorch's DataLoader does the work; what is added: a dead worker is an error at once and in words, and
+workers never outlive the training process.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from multiprocessing.process import BaseProcess
+from types import FrameType
+from typing import Any
+
+from torch.utils.data import DataLoader, get_worker_info
+
+from titan_pretrain.data.packing import TokenSequence
+from titan_pretrain.data.sequences import Failure, SequenceDataset
+from titan_pretrain.errors import DataError
+
+__all__ = ["SequenceReader"]
+
+_MAX_PREFETCH = 64
+
+
+class _WorkerDiedError(Exception):
+    """Raised by the signal handler while the training process waits for a worker."""
+
+
+class SequenceReader:
+    """Reads a :class:`SequenceDataset`, in this process or through workers, in order.
+
+    Args:
+        dataset: What to read.
+        workers: Number of worker processes; 0 reads here.
+        ahead: Sequences that all workers together prepare in advance.
+    """
+
+    def __init__(self, dataset: SequenceDataset, workers: int, ahead: int) -> None:
+        self._processes: list[BaseProcess] = []
+        self._items: Iterator[TokenSequence | Failure] | None
+        if workers:
+            self._items = self._start(dataset, workers, ahead)
+        else:
+            self._items = iter(dataset)
+
+    def __next__(self) -> TokenSequence:
+        """Return the next sequence.
+
+        Raises:
+            PretrainError: What went wrong in the worker, usually a DataError.
+        """
+        if self._items is None:
+            raise DataError("the data loader is closed")
+        try:
+            with self._watching():
+                item = next(self._items)
+        except (_WorkerDiedError, RuntimeError, OSError, EOFError) as error:
+            if not self._processes:
+                raise
+            raise self._death() from error
+        if isinstance(item, Failure):
+            self.close()
+            raise item.error from RuntimeError(f"in a data worker:\n{item.details}")
+        return item
+
+    def close(self) -> None:
+        """Stop the workers."""
+        self._items = None  # the DataLoader's iterator stops its workers when it is dropped
+
+    def _start(self, dataset: SequenceDataset, workers: int, ahead: int) -> Iterator[TokenSequence | Failure]:
+        # Linux: fork is fast and shares the dataset's memory; nothing here touches a GPU.
+        context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
+        before = set(multiprocessing.active_children())
+        with _keeping_child_signal(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # more workers than cores is the user's choice
+            loader = DataLoader(
+                dataset,
+                batch_size=None,
+                num_workers=workers,
+                collate_fn=_unchanged,
+                worker_init_fn=partial(_init_worker, os.getpid()),
+                prefetch_factor=min(max(-(-ahead // workers), 2), _MAX_PREFETCH),
+                multiprocessing_context=context,
+            )
+            items = iter(loader)
+        self._processes = [child for child in multiprocessing.active_children() if child not in before]
+        return items
+
+    @contextmanager
+    def _watching(self) -> Iterator[None]:
+        """Turn a worker's death into an exception, also while blocked in reading half a message."""
+        if not self._processes or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        previous = signal.signal(signal.SIGCHLD, self._on_child_signal)
+        try:
+            self._on_child_signal(0, None)  # it may have died since the last call
+            yield
+        finally:
+            signal.signal(signal.SIGCHLD, previous)
+
+    def _on_child_signal(self, _signal: int, _frame: FrameType | None) -> None:
+        if not all(process.is_alive() for process in self._processes):
+            raise _WorkerDiedError
+
+    def _death(self) -> DataError:
+        codes = sorted({str(process.exitcode) for process in self._processes if process.exitcode is not None})
+        self.close()
+        return DataError(
+            f"a data worker died (exit code {', '.join(codes) or 'unknown'}); -9 usually means that memory "
+            f"ran out: lower data.workers ({len(self._processes)}), and resume"
+        )
+
+
+def _unchanged(item: Any) -> Any:
+    return item
+
+
+@contextmanager
+def _keeping_child_signal() -> Iterator[None]:
+    """Undo PyTorch's SIGCHLD handler, which raises a RuntimeError wherever the training happens to be."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.getsignal(signal.SIGCHLD)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGCHLD, previous)
+
+
+def _init_worker(parent: int, _worker: int) -> None:
+    """Prepare a worker process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the group; the parent decides
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not the trainer's handler, if it was inherited
+    threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
+    info = get_worker_info()
+    if info is not None and isinstance(info.dataset, SequenceDataset):
+        info.dataset.source.reopen()
+
+
+def _exit_with_parent(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)

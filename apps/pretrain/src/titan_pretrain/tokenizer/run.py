@@ -1,0 +1,78 @@
+"""Which tokenizer a run uses: the configured one, the run's own, or one trained now."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from titan_pretrain.errors import DataError, UsageError
+from titan_pretrain.tokenizer.base import Tokenizer
+from titan_pretrain.tokenizer.bpe import train_bpe
+from titan_pretrain.tokenizer.load import load_tokenizer
+
+if TYPE_CHECKING:
+    from titan_pretrain.config.sections import TrainConfig
+    from titan_pretrain.data.source import DocumentSource
+
+__all__ = ["tokenizer_for_run"]
+
+_TRAINING_TEXT = 20_000_000  # characters; more changes a small vocabulary little
+
+
+def tokenizer_for_run(config: TrainConfig, source: DocumentSource, run_dir: Path) -> Tokenizer:
+    """Load or train the tokenizer of a run.
+
+    With several ranks, call it on one rank first: it writes ``run_dir/tokenizer``, which the others load.
+
+    Args:
+        config: The run's config.
+        source: Its training dataset; read only if a tokenizer must be trained.
+        run_dir: The run's folder.
+
+    Raises:
+        UsageError: The tokenizer has more tokens than the model has embedding rows.
+        DataError: A tokenizer file or the dataset can't be read.
+    """
+    folder = run_dir / "tokenizer"
+    if config.tokenizer.path is not None:
+        tokenizer = load_tokenizer(config.tokenizer.path)
+    elif folder.exists():
+        tokenizer = load_tokenizer(folder)
+    else:
+        size = config.tokenizer.vocab_size or config.model.vocab_size
+        tokenizer = train_bpe(_first_characters(source, _TRAINING_TEXT), size)
+        _save_atomically(tokenizer, folder)
+    _check_vocab_size(tokenizer, config)
+    return tokenizer
+
+
+def _first_characters(source: DocumentSource, count: int) -> Iterator[str]:
+    for text in source.sample():
+        yield text
+        count -= len(text)
+        if count <= 0:
+            return
+
+
+def _save_atomically(tokenizer: Tokenizer, folder: Path) -> None:
+    """Write beside ``folder`` and rename: a killed run must not leave half a tokenizer."""
+    temporary = folder.with_name(folder.name + ".tmp")
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        tokenizer.save(temporary)
+        temporary.replace(folder)
+    except OSError as error:
+        raise DataError(f"the tokenizer can't be saved in {folder}: {error.strerror}") from None
+
+
+def _check_vocab_size(tokenizer: Tokenizer, config: TrainConfig) -> None:
+    rows = config.model.vocab_size
+    if tokenizer.vocab_size <= rows:
+        return
+    name = config.tokenizer.path or "trained in this run"
+    raise UsageError(
+        f"tokenizer.path ({name}) has {tokenizer.vocab_size} tokens, model.vocab_size is {rows}: "
+        f"set model.vocab_size to at least {tokenizer.vocab_size}, or use a smaller tokenizer"
+    )
