@@ -1,0 +1,86 @@
+"""Run folders: ``<run.dir>/<run.name>-<YYYYmmdd-HHMMSS>``, one per run, found again for a resume."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime
+from itertools import count
+from pathlib import Path
+
+from titan_pretrain.config.sections import TrainConfig
+from titan_pretrain.errors import PretrainError
+
+__all__ = ["CHECKPOINTS", "RUN_DIR_VARIABLE", "has_checkpoint", "latest_run_folder", "new_run_folder"]
+
+RUN_DIR_VARIABLE = "TITAN_RUN_DIR"
+"""Environment variable that tells all ranks, and their restarts, the one run folder."""
+
+CHECKPOINTS = "checkpoints"
+"""Folder inside a run folder that holds its checkpoints."""
+
+PUBLISHED = "step-*/manifest.json"
+"""A checkpoint gets this name, by a rename, when it is complete; see titan_parallel.checkpoint."""
+
+PROBE_BYTES = 4096
+
+
+def new_run_folder(config: TrainConfig) -> Path:
+    """Make a folder of this run's own; two runs that start in the same second get two.
+
+    Raises:
+        PretrainError: ``run.dir`` can't be written, or its disk is full.
+    """
+    stem = f"{config.run.name}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+    parent = Path(config.run.dir).expanduser()
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        folder = next(_make_first_free(parent, stem))
+        _probe(folder)
+    except OSError as error:
+        text = f"run.dir ({config.run.dir}): no run folder can be made there: {error.strerror or error}"
+        raise PretrainError(text, hint="free the disk or set another run.dir") from None
+    return folder
+
+
+def latest_run_folder(config: TrainConfig) -> Path | None:
+    """The newest folder of ``run.name`` that holds a checkpoint; None when there is none."""
+    parent = Path(config.run.dir).expanduser()
+    pattern = re.compile(rf"{re.escape(config.run.name)}-(\d{{8}}-\d{{6}})(?:-(\d+))?")
+    found = []
+    with suppress(OSError):  # no such run.dir, or one that can't be read: nothing to resume
+        for folder in parent.iterdir():
+            match = pattern.fullmatch(folder.name)
+            if match and has_checkpoint(folder):
+                found.append(((match[1], int(match[2] or 1)), folder))
+    return max(found)[1] if found else None
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """Whether a run folder holds at least one published checkpoint."""
+    return next((folder / CHECKPOINTS).glob(PUBLISHED), None) is not None
+
+
+def _make_first_free(parent: Path, stem: str) -> Iterator[Path]:
+    for number in count(1):
+        folder = parent / (stem if number == 1 else f"{stem}-{number}")
+        with suppress(FileExistsError):  # mkdir is the lock: only one process makes a folder
+            folder.mkdir()
+            yield folder
+
+
+def _probe(folder: Path) -> None:
+    """Fail now if the disk is full: a folder alone fits on a full disk."""
+    probe = folder / ".probe"
+    try:
+        with probe.open("wb") as file:
+            file.write(b"\0" * PROBE_BYTES)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        probe.unlink(missing_ok=True)
+        folder.rmdir()
+        raise
+    probe.unlink()
