@@ -20,6 +20,7 @@ def to_toml(config: TrainConfig, *, docs: bool = False) -> str:
     """Every option of ``config`` as TOML.
 
     Args:
+        config: the config.
         docs: write each option's documentation above it as a comment.
     """
     blocks = _section_blocks(config, (), docs)

@@ -13,16 +13,20 @@ from pathlib import Path
 from titan_pretrain.config.sections import TrainConfig
 from titan_pretrain.errors import PretrainError
 
-__all__ = ["CHECKPOINTS", "RUN_DIR_VARIABLE", "has_checkpoint", "latest_run_folder", "new_run_folder"]
+__all__ = [
+    "CHECKPOINTS",
+    "RUN_DIR_VARIABLE",
+    "latest_run_folder",
+    "new_run_folder",
+    "newest_checkpoint",
+    "newest_run",
+]
 
 RUN_DIR_VARIABLE = "TITAN_RUN_DIR"
 """Environment variable that tells all ranks, and their restarts, the one run folder."""
 
 CHECKPOINTS = "checkpoints"
-"""Folder inside a run folder that holds its checkpoints."""
-
-PUBLISHED = "step-*/manifest.json"
-"""A checkpoint gets this name, by a rename, when it is complete; see titan_parallel.checkpoint."""
+"""Folder of a run folder; a complete checkpoint in it is called ``step-<number>``."""
 
 PROBE_BYTES = 4096
 
@@ -47,20 +51,35 @@ def new_run_folder(config: TrainConfig) -> Path:
 
 def latest_run_folder(config: TrainConfig) -> Path | None:
     """The newest folder of ``run.name`` that holds a checkpoint; None when there is none."""
-    parent = Path(config.run.dir).expanduser()
-    pattern = re.compile(rf"{re.escape(config.run.name)}-(\d{{8}}-\d{{6}})(?:-(\d+))?")
+    return newest_run(Path(config.run.dir).expanduser(), config.run.name)
+
+
+def newest_run(parent: Path, name: str | None = None) -> Path | None:
+    """The newest run folder in ``parent`` that holds a checkpoint.
+
+    Args:
+        parent: a ``run.dir``.
+        name: only runs of this ``run.name``; default any.
+    """
+    pattern = re.compile(rf"{re.escape(name) if name else '.+'}-(\d{{8}}-\d{{6}})(?:-(\d+))?")
     found = []
-    with suppress(OSError):  # no such run.dir, or one that can't be read: nothing to resume
+    with suppress(OSError):  # no such folder, or one that can't be read: nothing to find
         for folder in parent.iterdir():
             match = pattern.fullmatch(folder.name)
-            if match and has_checkpoint(folder):
-                found.append(((match[1], int(match[2] or 1)), folder))
-    return max(found)[1] if found else None
+            if match and newest_checkpoint(folder) is not None:
+                found.append((match[1], int(match[2] or 1), folder))
+    return max(found)[2] if found else None
 
 
-def has_checkpoint(folder: Path) -> bool:
-    """Whether a run folder holds at least one published checkpoint."""
-    return next((folder / CHECKPOINTS).glob(PUBLISHED), None) is not None
+def newest_checkpoint(run_folder: Path) -> Path | None:
+    """The newest complete checkpoint of a run; None when there is none."""
+    manifests = (run_folder / CHECKPOINTS).glob("step-*/manifest.json")
+    return max((file.parent for file in manifests), key=_step, default=None)
+
+
+def _step(checkpoint: Path) -> int:
+    digits = checkpoint.name.removeprefix("step-")
+    return int(digits) if digits.isdigit() else -1
 
 
 def _make_first_free(parent: Path, stem: str) -> Iterator[Path]:

@@ -1,0 +1,1 @@
+"""The command line.  Nothing here imports torch or pydantic before a command needs them."""

@@ -1,0 +1,86 @@
+"""From an exception to lines on stderr and an exit code; tracebacks are for bugs, and filed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from titan_pretrain.cli.messages import describe_bug, describe_error, error_lines, note, say
+from titan_pretrain.cli.processes import is_rank
+from titan_pretrain.cli.ranks import say_once
+from titan_pretrain.errors import PretrainError
+
+__all__ = ["guarded"]
+
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+
+def guarded(command: click.Command, arguments: Sequence[str]) -> int:
+    """Run ``command`` and return its exit code, whatever happens."""
+    try:
+        result = command.main(list(arguments), prog_name=command.name, standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except click.Abort as error:
+        return _unexpected(error.__cause__) if isinstance(error.__cause__, EOFError) else _interrupted()
+    except KeyboardInterrupt:
+        return _interrupted()
+    except click.ClickException as error:
+        return _wrong_usage(error)
+    except BrokenPipeError:
+        return _reader_left()
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else 1
+    except Exception as error:  # the last resort of the whole program
+        return _failed(error)
+
+
+def _wrong_usage(error: click.ClickException) -> int:
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    message, _, own_hint = error.format_message().partition("\n  hint: ")
+    hint = own_hint or _hint(error) or f"`{context.command_path if context else 'titan-pretrain'} --help`"
+    say(error_lines(f"{message[:1].lower()}{message[1:]}", hint))
+    return error.exit_code
+
+
+def _hint(error: click.ClickException) -> str | None:
+    """For those who type torchtitan's way: ``--training.steps 10``."""
+    if isinstance(error, click.NoSuchOption) and "." in error.option_name:
+        return f"options of the config are set by --set {error.option_name.lstrip('-')}=VALUE"
+    return None
+
+
+def _failed(error: Exception) -> int:
+    if _is_ours(error):
+        say_once(describe_error(error))
+        return getattr(error, "exit_code", 1)
+    return _unexpected(error)
+
+
+def _is_ours(error: Exception) -> bool:
+    """Whether a package of this project raised it for the user to read."""
+    if isinstance(error, PretrainError):
+        return True
+    modules = [cls.__module__ for cls in type(error).__mro__]
+    return any(name.startswith("titan_") and name.endswith(".errors") for name in modules)
+
+
+def _unexpected(error: BaseException) -> int:
+    say_once(describe_bug(error))
+    return 1
+
+
+def _interrupted() -> int:
+    if not is_rank(os.environ):  # among several processes the launcher speaks
+        note("stopped by Ctrl-C")
+    return INTERRUPTED
+
+
+def _reader_left() -> int:
+    """``| head`` has read enough; Python must not try to flush into the closed pipe at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return BROKEN_PIPE
