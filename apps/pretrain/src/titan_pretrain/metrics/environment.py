@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 
 import torch
+
 from titan_alloc.memory import memory_stats
 
 __all__ = ["FILE_NAME", "environment_facts", "save_environment"]

@@ -8,8 +8,8 @@ the full square of the sequence, as PaLM does, although a causal kernel needs ha
 from __future__ import annotations
 
 import torch
-from titan_kernels import device as device_facts
 
+from titan_kernels import device as device_facts
 from titan_pretrain.config.sections import ModelConfig
 
 __all__ = [

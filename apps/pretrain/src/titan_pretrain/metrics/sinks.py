@@ -36,9 +36,7 @@ class TensorBoardSink:
     def __init__(self, folder: Path, step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter  # takes half a second
 
-        self._writer: Any = SummaryWriter(  # type: ignore[no-untyped-call]
-            str(folder), purge_step=step + 1 if step else None, flush_secs=10
-        )
+        self._writer: Any = SummaryWriter(str(folder), purge_step=step + 1 if step else None, flush_secs=10)
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Record ``values`` at ``step``."""
