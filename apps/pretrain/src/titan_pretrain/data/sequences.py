@@ -10,9 +10,10 @@ from itertools import count
 from torch.utils.data import IterableDataset, get_worker_info
 
 from titan_pretrain.data.documents import Documents, IndexedDocuments
+from titan_pretrain.data.lanes import StreamDocuments
 from titan_pretrain.data.packing import Cursor, ShardPacker, TokenSequence
 from titan_pretrain.data.plan import Plan
-from titan_pretrain.data.source import DocumentSource, IndexedSource
+from titan_pretrain.data.source import DocumentSource, IndexedSource, StreamSource
 from titan_pretrain.errors import DataError, PretrainError
 from titan_pretrain.tokenizer import Tokenizer
 
@@ -127,6 +128,8 @@ class SequenceDataset(IterableDataset[TokenSequence | Failure]):
         }
 
     def _documents(self, cursors: Mapping[int, Cursor]) -> Documents:
+        if isinstance(self.source, StreamSource):
+            return StreamDocuments(self.source, self._plan, cursors)
         if isinstance(self.source, IndexedSource):
             return IndexedDocuments(self.source, self._plan)
-        raise DataError("streams are read elsewhere")
+        raise TypeError(f"{type(self.source).__name__} is neither an IndexedSource nor a StreamSource")

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
-__all__ = ["Tokenizer"]
+__all__ = ["PROBE", "Tokenizer"]
 
 # A few scripts, spacings and symbols: two tokenizers with the same vocabulary that cut these alike
 # are the same for a checkpoint's purposes.
-_PROBE = (
+PROBE = (
     "def f(x):\n\treturn 3.14159 * x  # naïve\r\n\n  The quick brown fox DOESN'T jump over 1234567 dogs.\n"
     "Ελληνικά, русский, עברית, العربية, हिन्दी, ไทย, 中文字符, 日本語, 한국어 "
     "🙂👩‍👩‍👧 ½ ﬁ\u00a0\u3000 <|end_of_text|></s>"
@@ -55,5 +55,5 @@ class Tokenizer(ABC):
     @cached_property
     def fingerprint(self) -> str:
         """Short hash of the vocabulary and of how a probe text is cut; equal on every machine."""
-        facts = (sorted(self.vocabulary().items()), self.encode(_PROBE), self.bos_id, self.eos_id)
+        facts = (sorted(self.vocabulary().items()), self.encode(PROBE), self.bos_id, self.eos_id)
         return hashlib.blake2b(json.dumps(facts).encode(), digest_size=8).hexdigest()

@@ -9,7 +9,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, proce
 from titan_pretrain.errors import DataError
 from titan_pretrain.tokenizer.fast import FastTokenizer
 
-__all__ = ["BOS", "EOS", "LLAMA3_PATTERN", "PAD", "byte_level_bpe", "train_bpe"]
+__all__ = ["BOS", "EOS", "LLAMA3_PATTERN", "PAD", "add_bos_template", "byte_level_bpe", "train_bpe"]
 
 BOS, EOS, PAD = "<|begin_of_text|>", "<|end_of_text|>", "<|pad|>"
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from titan_pretrain.errors import DataError, UsageError
 from titan_pretrain.tokenizer.base import Tokenizer
 from titan_pretrain.tokenizer.fast import load_fast
+from titan_pretrain.tokenizer.sentencepiece_format import load_sentencepiece
+from titan_pretrain.tokenizer.tiktoken_format import is_tiktoken, load_tiktoken
 
 __all__ = ["load_tokenizer"]
 
@@ -33,9 +35,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         raise DataError(f"tokenizer.path ({file}) can't be read: {error.strerror}") from None
     if head.lstrip(b" \t\r\n\xef\xbb\xbf").startswith(b"{"):
         return load_fast(file)
-    raise DataError(
-        f"tokenizer.path ({file}) is neither a tokenizer.json, nor a tiktoken nor a sentencepiece model"
-    )
+    return load_tiktoken(file) if is_tiktoken(head) else load_sentencepiece(file)
 
 
 def _find(path: Path) -> Path:
