@@ -182,6 +182,25 @@ def test_names_do_not_depend_on_wrappers(lab, folder):
     lab.assert_equal(lab.state(plain, fresh), wanted)
 
 
+def test_names_do_not_depend_on_ddp(lab, folder):
+    def save():
+        model = torch.nn.parallel.DistributedDataParallel(lab.model())
+        optimizer = lab.optimizer(model)
+        for _ in range(2):
+            model(torch.arange(12).reshape(2, 6)).pow(2).mean().backward()
+            optimizer.step()
+        lab.save(folder, 1, model, optimizer)
+        return lab.state(model.module), [s["exp_avg"] for s in optimizer.state.values()]
+
+    wanted, moments = run_ranks(2, save)[0]
+    model = lab.model(seed=1)
+    optimizer = lab.optimizer(model)
+    CheckpointManager(folder, keep=1).load(folder / "step-00000001", model=model, optimizer=optimizer)
+    lab.assert_equal(lab.state(model), wanted)
+    got = [optimizer.state[p]["exp_avg"] for group in optimizer.param_groups for p in group["params"]]
+    assert all(torch.equal(a, b) for a, b in zip(got, moments, strict=True))
+
+
 def test_model_of_a_replicated_job(lab, folder):
     """DDP-like: plain tensors on every rank are stored once, and a sharded job loads them."""
     run_ranks(2, lab.trained, folder, 3, None)
@@ -224,6 +243,10 @@ def test_bad_arguments(folder):
         CheckpointManager(folder, keep=0)
     reader = CheckpointManager(folder, keep=1, read_only=True)
     assert not folder.exists()
+    with pytest.raises(CheckpointError, match=r"step \(-1\) must be at least 0"):
+        CheckpointManager(folder, keep=1).save(
+            -1, model=torch.nn.Linear(1, 1), optimizer=None, trainer={}, per_rank={}
+        )
     with pytest.raises(CheckpointError, match="read-only"):
         reader.save(1, model=torch.nn.Linear(1, 1), optimizer=None, trainer={}, per_rank={})
 

@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.logger import _dcp_logger
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
 from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
@@ -167,9 +168,14 @@ def tensor_records(metadata: Metadata) -> dict[str, TensorStorageMetadata]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
+    """No warnings, and no tracebacks as log records: our errors say what matters."""
     with warnings.catch_warnings():  # "torch.distributed is uninitialized, assuming ..."
         warnings.simplefilter("ignore")
-        yield
+        disabled, _dcp_logger.disabled = _dcp_logger.disabled, True
+        try:
+            yield
+        finally:
+            _dcp_logger.disabled = disabled
 
 
 def save(state: dict[str, Any], writer: HashingWriter) -> Metadata:

@@ -22,7 +22,11 @@ from titan_parallel.errors import CheckpointCorruptError, CheckpointMismatchErro
 __all__ = ["INDEX", "LoadedWeights", "load_safetensors"]
 
 INDEX = "model.safetensors.index.json"
-_DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+_DTYPES = {"BF16": "bfloat16", "BOOL": "bool", "U8": "uint8"} | {
+    f"{kind}{bits}": f"{name}{bits}"
+    for kind, name, widths in (("F", "float", (16, 32, 64)), ("I", "int", (8, 16, 32, 64)))
+    for bits in widths
+}
 
 
 @dataclass(frozen=True)

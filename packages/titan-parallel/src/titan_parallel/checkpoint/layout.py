@@ -84,9 +84,13 @@ def publish(partial: Path, final: Path) -> None:
     sync(partial)
     replaced = final.with_name(f".{final.name}.replaced")
     if final.exists():
-        shutil.rmtree(replaced, ignore_errors=True)
         final.rename(replaced)  # `clean` undoes this when the job dies before the next line
-    partial.rename(final)
+    try:
+        partial.rename(final)
+    except OSError:
+        if replaced.exists():
+            replaced.rename(final)
+        raise
     sync(final.parent)
     shutil.rmtree(replaced, ignore_errors=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -90,6 +91,8 @@ class CheckpointManager:
         """
         if self._read_only:
             raise CheckpointError(f"checkpoint folder ({self.folder}) was opened read-only")
+        if step < 0:
+            raise CheckpointError(f"step ({step}) must be at least 0")
         collective.from_rank0(self._check_lock, doing=f"saving in {self.folder}", error=CheckpointWriteError)
         writer = CheckpointWriter(
             self.folder, step, model=model, optimizer=optimizer, trainer=trainer, per_rank=per_rank
@@ -142,8 +145,8 @@ class CheckpointManager:
             except CheckpointCorruptError as error:
                 damaged.append(str(error))
                 continue
-            loaded.notes[:0] = [f"{text}; passed over for {loaded.path.name}" for text in damaged]
-            return loaded
+            passed_over = [f"{text}; passed over for {loaded.path.name}" for text in damaged]
+            return replace(loaded, notes=passed_over + loaded.notes)
         raise CheckpointCorruptError("; ".join(damaged) + _way_out(on_corrupt))
 
     def _candidates(self, path: Path, on_corrupt: str) -> list[Path]:

@@ -110,15 +110,20 @@ class CheckpointWriter:
         self._small[rank_file(collective.rank())] = _to_bytes(per_rank, "per_rank")
         if collective.rank() == 0:
             self._small[TRAINER] = _to_json(trainer)
+        self._bytes_needed = self._estimate()
+        if collective.rank() == 0:
             self._make_room()
         return self._step, record
 
+    def _estimate(self) -> int:
+        """Bytes that all ranks together write."""
+        tensors = [*self._model.values(), *self._optimizer.values()]
+        data = sum(t.numel() * t.element_size() + _OVERHEAD_PER_TENSOR for t in tensors)
+        return data + sum(map(len, self._small.values())) * collective.world_size()
+
     def _make_room(self) -> None:
         """Create the temporary folder unless the disk is too small: filling it would hurt others too."""
-        tensors = [*self._model.values(), *self._optimizer.values()]
-        self._bytes_needed = sum(t.numel() * t.element_size() + _OVERHEAD_PER_TENSOR for t in tensors)
-        self._bytes_needed += sum(map(len, self._small.values())) * collective.world_size()
-        shutil.rmtree(self._partial, ignore_errors=True)
+        layout.clean(self._final.parent)
         if self._free() < self._bytes_needed:
             raise self._failure(f"the disk is too full ({self._space()})")
         self._partial.mkdir()
