@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import click
 
-from titan_pretrain.cli.messages import describe_bug, describe_error, error_lines, note, say
+from titan_pretrain.cli.messages import describe_bug, describe_error, error_lines, note, say, summarize
 from titan_pretrain.cli.processes import is_rank
 from titan_pretrain.cli.ranks import say_once
 from titan_pretrain.errors import PretrainError
@@ -16,7 +16,6 @@ from titan_pretrain.errors import PretrainError
 __all__ = ["guarded"]
 
 INTERRUPTED = 130
-BROKEN_PIPE = 141
 
 
 def guarded(command: click.Command, arguments: Sequence[str]) -> int:
@@ -70,7 +69,7 @@ def _is_ours(error: Exception) -> bool:
 
 
 def _unexpected(error: BaseException) -> int:
-    say_once(describe_bug(error))
+    say_once(describe_bug(error), meaning=summarize(error))
     return 1
 
 
@@ -83,4 +82,4 @@ def _interrupted() -> int:
 def _reader_left() -> int:
     """``| head`` has read enough; Python must not try to flush into the closed pipe at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return BROKEN_PIPE
+    return 1  # as click does

@@ -14,7 +14,7 @@ import click
 
 from titan_pretrain.errors import ConfigError, PretrainError
 
-__all__ = ["TRACEBACK_VARIABLE", "describe_bug", "describe_error", "error_lines", "note", "say"]
+__all__ = ["TRACEBACK_VARIABLE", "describe_bug", "describe_error", "error_lines", "note", "say", "summarize"]
 
 TRACEBACK_VARIABLE = "TITAN_TRACEBACK"
 """Environment variable: ``1`` prints the traceback of an unexpected error instead of filing it."""
@@ -58,7 +58,7 @@ def describe_bug(error: BaseException, environ: dict[str, str] | None = None) ->
     """An unexpected error: one line, and the traceback in a file (or here, if asked for)."""
     env = dict(os.environ) if environ is None else environ
     trace = "".join(traceback.format_exception(error))
-    message = f"this is a bug of titan-pretrain: {_summary(error)}"
+    message = f"this is a bug of titan-pretrain: {summarize(error)}"
     if env.get(TRACEBACK_VARIABLE) == "1":
         return trace + error_lines(message)
     file = _write_first_possible(_trace_files(env), trace)
@@ -68,8 +68,8 @@ def describe_bug(error: BaseException, environ: dict[str, str] | None = None) ->
     return error_lines(message, hint)
 
 
-def _summary(error: BaseException) -> str:
-    """``KeyError: 'x' (loader.py:12)``."""
+def summarize(error: BaseException) -> str:
+    """The exception and its place: ``KeyError: 'x' (loader.py:12)``."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     return f"{_one_line(f'{type(error).__name__}: {error}')}{place}"

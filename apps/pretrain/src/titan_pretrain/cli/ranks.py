@@ -25,9 +25,16 @@ PATIENCE_S = 2.0
 POLL_S = 0.02
 
 
-def say_once(text: str, env: Mapping[str, str] | None = None) -> None:
-    """Print ``text`` on stderr, unless the node's first rank prints the same."""
+def say_once(text: str, meaning: str | None = None, env: Mapping[str, str] | None = None) -> None:
+    """Print ``text`` on stderr, unless the node's first rank prints the same.
+
+    Args:
+        text: lines to print.
+        meaning: what is compared; default the text.
+        env: where the launcher's variables are looked up; default this process' environment.
+    """
     env = os.environ if env is None else env
+    meaning = text if meaning is None else meaning
     rank = env.get("RANK", "0")
     shown = text if rank == "0" else f"[rank {rank}] {text}"
     notes = _notes_folder(env)
@@ -35,8 +42,8 @@ def say_once(text: str, env: Mapping[str, str] | None = None) -> None:
         say(shown)
     elif env.get("LOCAL_RANK") == "0":
         say(shown)
-        _leave_note(notes, text)
-    elif _wait_for_note(notes) != text:
+        _leave_note(notes, meaning)
+    elif _wait_for_note(notes) != meaning:
         say(shown)
 
 

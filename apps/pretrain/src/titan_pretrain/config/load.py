@@ -96,7 +96,7 @@ def _read_config(config: str, module: str | None, problems: list[UsageError]) ->
         return [_read_preset(preset)]
     if ":" in config and not Path(config).is_file():
         return [python_config.read_python(config)]
-    if "/" in config or Path(config).suffix or Path(config).exists():
+    if config and ("/" in config or Path(config).suffix or Path(config).exists()):
         return _read_file(config, problems)
     raise _no_such_preset(f"--config {config}", config)
 

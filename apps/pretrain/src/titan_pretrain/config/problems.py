@@ -22,9 +22,13 @@ class MistakeError(UsageError):
     """One mistake of a config, with the place where the user made it."""
 
     def __init__(self, where: str, text: str, hint: str | None = None) -> None:
-        super().__init__(f"{where}: {text}", hint=hint)
+        super().__init__(_printable(f"{where}: {text}"), hint=_printable(hint) if hint else None)
         self.where = where
-        self.text = text
+
+
+def _printable(text: str) -> str:
+    """One line without control characters: names and values come from anywhere."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def _nowhere(_path: KeyPath) -> str:
@@ -85,16 +89,17 @@ def _unknown_key(detail: ErrorDetails, layer: Layer) -> tuple[KeyPath, MistakeEr
 def _bad_value(detail: ErrorDetails, layer: Layer) -> tuple[KeyPath, MistakeError]:
     option = _nearest_option(detail["loc"])
     if option is None:
-        return (), MistakeError(
-            layer.locate(()), f"a config must be a table, not {show_value(detail['input'])}"
-        )
-    value = _get(layer.data, option.path)
-    if detail["type"] == "less_than_equal" and not _has_upper_bound(option):
-        return option.path, MistakeError(
-            layer.locate(option.path), f"{option.name} ({show_value(value)}): too large"
-        )
-    text = f"{option.name} ({show_value(value)}): must be {option.rule}"
+        text = f"a config must be a table, not {show_value(detail['input'])}"
+        return (), MistakeError(layer.locate(()), text)
+    value = detail["input"] if detail["loc"] == option.path else _get(layer.data, option.path)
+    text = f"{option.name} ({show_value(value)}): {_rule(option, detail['type'])}"
     return option.path, MistakeError(layer.locate(option.path), text, _way_out(option, value))
+
+
+def _rule(option: Option, kind: str) -> str:
+    if kind == "less_than_equal" and "at most" not in option.rule:
+        return "too large"
+    return f"must be {option.rule}{' and finite' if kind == 'finite_number' else ''}"
 
 
 def _nearest_option(loc: tuple[int | str, ...]) -> Option | None:
@@ -104,10 +109,6 @@ def _nearest_option(loc: tuple[int | str, ...]) -> Option | None:
         if option is not None:
             return option
     return None
-
-
-def _has_upper_bound(option: Option) -> bool:
-    return "at most" in option.rule
 
 
 def _way_out(option: Option, value: object) -> str | None:

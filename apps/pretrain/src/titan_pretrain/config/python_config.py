@@ -100,10 +100,14 @@ def _as_dict(spec: str, result: Any) -> dict[Any, Any]:
     if not isinstance(result, TrainConfig | Mapping):
         text = f"must return a TrainConfig or a dict, not {type(result).__name__}"
         raise MistakeError(spec, text)
-    plain = _plain(result)
-    if not _has_text_keys(plain):
+    try:
+        plain: dict[Any, Any] = _plain(result)
+        keys_are_text = _has_text_keys(plain)
+    except RecursionError:
+        raise MistakeError(spec, "returned a dict that is nested too deep, or holds itself") from None
+    if not keys_are_text:
         raise MistakeError(spec, "keys must be text, all the way down")
-    return plain  # type: ignore[no-any-return]
+    return plain
 
 
 def _plain(value: Any) -> Any:

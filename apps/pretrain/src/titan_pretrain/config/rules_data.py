@@ -119,11 +119,16 @@ def _names_a_file(path: str) -> bool:
     return whole.exists() or bool(glob(str(whole), recursive=True))  # noqa: PTH207 - absolute globs
 
 
-@start_rule(*_reads("dataset"), "metrics.wandb_project")
-def packages_are_installed(config: TrainConfig, _world: World) -> Findings:
-    """Packages that only some configs need."""
+@start_rule("metrics.wandb_project")
+def wandb_is_installed(config: TrainConfig, _world: World) -> Findings:
+    """Only some runs need it, so it is no dependency."""
     if config.metrics.wandb_project is not None and find_spec("wandb") is None:
         yield broken(config, "metrics.wandb_project", "needs the wandb package", "pip install wandb")
+
+
+@start_rule(*_reads("dataset"))
+def datasets_is_installed(config: TrainConfig, _world: World) -> Findings:
+    """Only some runs need it, so it is no dependency."""
     for prefix, data in _datasets(config):
         if data.dataset in HUB_KINDS and find_spec("datasets") is None:
             yield broken(config, f"{prefix}.dataset", "needs the datasets package", "pip install datasets")

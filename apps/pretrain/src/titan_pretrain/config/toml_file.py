@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,7 @@ def read_toml(path: Path, shown: str | None = None) -> Layer:
     """
     shown = shown or str(path)
     text = _decode(_read_bytes(path, shown), shown)
-    return Layer(_parse(text, shown), _locator(text, shown))
+    return Layer(_parse(text, shown), partial(_locate, _Text(text), shown))
 
 
 def parse_value(text: str) -> Any:
@@ -119,47 +118,57 @@ def _syntax_hint(text: str, line: int) -> str | None:
     return f'texts need quotes: `{key} = "{value}"`' if re.match(r"[A-Za-z/~._]", value) else None
 
 
-def _locator(text: str, shown: str) -> Callable[[KeyPath], str]:
-    return partial(_locate, text, shown)
-
-
-def _locate(text: str, shown: str, path: KeyPath) -> str:
-    line = line_of(text, path)
+def _locate(text: _Text, shown: str, path: KeyPath) -> str:
+    line = text.line_of(path)
     return f"{shown}:{line}" if line else shown
 
 
-def line_of(text: str, path: KeyPath) -> int | None:
-    """First line (from 1) of the statement that brings ``path`` or its nearest parent; None for none.
+class _Text:
+    """Finds the line of a key: the end of the shortest part of the text that holds the key.
 
-    Finds the shortest part of the text that holds the key, by bisection: so the grammar of TOML is
-    tomllib's alone.
+    Parts are parsed by tomllib, so that the grammar of TOML is its alone; bisection keeps them few,
+    and they are remembered for the next key.
     """
-    lines = text.split("\n")
-    while path:
-        if _holds(lines, len(lines), path):
-            return _first_line(lines, path)
-        path = path[:-1]
-    return None
 
+    def __init__(self, text: str) -> None:
+        self.lines = text.split("\n")
+        self.parsed: dict[int, dict[str, Any] | None] = {}
 
-def _first_line(lines: list[str], path: KeyPath) -> int:
-    low, high = 1, len(lines)
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if _holds(lines, middle, path) else (middle + 1, high)
-    return low
+    def line_of(self, path: KeyPath) -> int | None:
+        """First line (from 1) of the statement that brings ``path`` or its nearest parent."""
+        while path:
+            if self._holds(len(self.lines), path):
+                return self._first_line(path)
+            path = path[:-1]
+        return None
 
+    def _first_line(self, path: KeyPath) -> int:
+        low, high = 1, len(self.lines)
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._holds(middle, path) else (middle + 1, high)
+        return low
 
-def _holds(lines: list[str], count: int, path: KeyPath) -> bool:
-    """Whether the first ``count`` lines, and the rest of a statement they break off in, set ``path``."""
-    for end in range(count, len(lines) + 1):
-        try:
-            node: object = tomllib.loads("\n".join(lines[:end]))
-        except ValueError:
-            continue
-        for part in path:
-            if not isinstance(node, dict) or part not in node:
+    def _holds(self, count: int, path: KeyPath) -> bool:
+        """Whether the first ``count`` lines, and the rest of a statement they break off in, set ``path``."""
+        parts = map(self._parse, range(count, len(self.lines) + 1))
+        node: object = next((part for part in parts if part is not None), None)
+        for key in path:
+            if not isinstance(node, dict) or key not in node:
                 return False
-            node = node[part]
+            node = node[key]
         return True
-    return False
+
+    def _parse(self, count: int) -> dict[str, Any] | None:
+        """The first ``count`` lines; None when they end inside a statement."""
+        if count not in self.parsed:
+            try:
+                self.parsed[count] = tomllib.loads("\n".join(self.lines[:count]))
+            except ValueError:
+                self.parsed[count] = None
+        return self.parsed[count]
+
+
+def line_of(text: str, path: KeyPath) -> int | None:
+    """First line (from 1) of the statement that brings ``path`` or its nearest parent; None for none."""
+    return _Text(text).line_of(path)
