@@ -9,16 +9,30 @@ from __future__ import annotations
 import datetime
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NoReturn, TypeVar, cast
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import (  # torch.distributed does not export their types
+    HashStore,
+    PrefixStore,
+    Store,
+    TCPStore,
+)
 
 from titan_parallel.errors import TopologyError
 
-__all__ = ["Runtime", "leave", "start"]
+__all__ = ["Runtime", "is_lost_peer", "leave", "on_main", "start"]
+
+_T = TypeVar("_T")
+_SIGNS_OF_A_LOST_PEER = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Timed out waiting",
+    "gloo/transport",
+)
 
 
 @dataclass(frozen=True)
@@ -100,11 +114,11 @@ def _device(local_rank: int) -> torch.device:
 
 def _store(
     rank: int, world_size: int, attempt: int, timeout: datetime.timedelta, env: Mapping[str, str]
-) -> dist.Store:
+) -> Store:
     if world_size == 1:
-        return dist.HashStore()
+        return HashStore()
     agent_has_store = env.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    store = dist.TCPStore(
+    store = TCPStore(
         env["MASTER_ADDR"],
         int(env["MASTER_PORT"]),
         world_size,
@@ -112,7 +126,36 @@ def _store(
         timeout=timeout,
     )
     # An elastic restart reuses the agent's store, which still holds the dead ranks' addresses.
-    return dist.PrefixStore(f"titan/attempt-{attempt}", store)
+    return PrefixStore(f"titan/attempt-{attempt}", store)
+
+
+def on_main(fn: Callable[[], _T]) -> _T:
+    """Call ``fn`` on rank 0 and return its result on every rank; every rank calls this.
+
+    An exception of ``fn`` is raised on every rank, so that none waits for a peer that has given up.
+
+    Args:
+        fn: returns, or raises, something that can be pickled.
+    """
+    outcome: list[tuple[_T | None, Exception | None]] = [(None, None)]
+    if dist.get_rank() == 0:
+        try:
+            outcome = [(fn(), None)]
+        except Exception as error:  # whatever it is, the peers must learn of it
+            outcome = [(None, error)]
+    dist.broadcast_object_list(outcome, src=0)
+    result, error = outcome[0]
+    if error is not None:
+        raise error
+    return cast(_T, result)
+
+
+def is_lost_peer(error: BaseException) -> bool:
+    """Whether ``error`` only says that another rank ended or stopped answering."""
+    if isinstance(error, dist.DistError):
+        return True
+    # gloo raises plain RuntimeErrors
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _SIGNS_OF_A_LOST_PEER)
 
 
 def leave(code: int) -> NoReturn:

@@ -61,7 +61,9 @@ def load_initial_weights(model: nn.Module, config: TrainConfig) -> list[str]:
         _check_same_shape(config, folder)
         load_safetensors(folder, model, hf_names(config.model))
         return [f"weights from {folder}"]
-    loaded = CheckpointManager.open_read_only(Path(source)).load(Path(source), model=model, on_corrupt="fail")
+    path = Path(source).expanduser()
+    manager = CheckpointManager(path.parent, keep=1, read_only=True)
+    loaded = manager.load(path, model=model)
     return [f"weights from {loaded.path} (step {loaded.step})", *loaded.notes]
 
 

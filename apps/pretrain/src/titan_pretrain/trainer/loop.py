@@ -9,12 +9,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from titan_parallel.runtime import Runtime
-from titan_pretrain.config.sections import TrainConfig
 from titan_pretrain.data import Batch
 from titan_pretrain.errors import TrainingError
 from titan_pretrain.trainer.observe import Observer
 from titan_pretrain.trainer.optim import lr_at, set_lr
+from titan_pretrain.trainer.setup import Setup
 from titan_pretrain.trainer.signals import StopRequest
 from titan_pretrain.trainer.state import RunState
 from titan_pretrain.trainer.step import Stepper, StepResult
@@ -28,29 +27,24 @@ class Loop:
 
     def __init__(
         self,
-        config: TrainConfig,
-        runtime: Runtime,
+        setup: Setup,
         state: RunState,
         stepper: Stepper,
         observer: Observer,
         validator: Validator | None,
-        *,
-        micro_batches: int,
     ) -> None:
-        self.config = config
-        self.runtime = runtime
+        self.setup = setup
+        self.config = setup.config
         self.state = state
         self.stepper = stepper
         self.observer = observer
         self.validator = validator
-        self.micro_batches = micro_batches
         self.stop = StopRequest()
         self.last_saved: Path | None = None
 
     def run(self) -> int:
         """Train until the last step or a stop request; returns the exit code."""
         with self.stop:
-            self.observer.start(self.state.step)
             while self.state.step < self.config.training.steps:
                 if self._advance():
                     return self._stopped()
@@ -61,7 +55,7 @@ class Loop:
     def _advance(self) -> bool:
         """One optimizer step and what follows it; True when some rank was asked to stop."""
         cursor = self.state.loader.state_dict()
-        batches = [next(self.state.loader) for _ in range(self.micro_batches)]
+        batches = [next(self.state.loader) for _ in range(self.setup.micro_batches)]
         num_valid, stop = self._agree(batches)
         step = self.state.step + 1
         lr = lr_at(step, self.config.training.steps, self.config.optim.lr, self.config.lr)
@@ -69,7 +63,7 @@ class Loop:
         result = self.stepper.step(batches, num_valid)
         self._check(result, cursor)
         self.state.step = step
-        self.state.tokens += self._tokens_per_step()
+        self.state.tokens += self.setup.tokens_per_step
         self._observe(result, lr)
         return stop
 
@@ -83,11 +77,6 @@ class Loop:
         dist.all_reduce(totals)
         num_valid, stops = totals.tolist()
         return num_valid, stops > 0
-
-    def _tokens_per_step(self) -> int:
-        training = self.config.training
-        per_rank = self.micro_batches * training.micro_batch_size * training.seq_len
-        return per_rank * self.runtime.world_size
 
     def _observe(self, result: StepResult, lr: float) -> None:
         self.observer.step(self.state, result, lr)
@@ -124,7 +113,7 @@ class Loop:
 
     def _ranks_with_bad_loss(self, result: StepResult) -> str:
         finite = torch.tensor([int(torch.isfinite(result.loss).item())])
-        gathered = [torch.zeros_like(finite) for _ in range(self.runtime.world_size)]
+        gathered = [torch.zeros_like(finite) for _ in range(self.setup.runtime.world_size)]
         dist.all_gather(gathered, finite)
         bad = [str(rank) for rank, flag in enumerate(gathered) if not flag.item()]
         if not bad:
@@ -137,7 +126,6 @@ class Loop:
     def _save(self) -> None:
         with self.observer.paused():
             self.last_saved = self.state.save()
-            self.observer.saved(self.last_saved)
 
     def _stopped(self) -> int:
         if self._unsaved():

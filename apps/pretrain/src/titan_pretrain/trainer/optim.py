@@ -14,7 +14,8 @@ __all__ = ["build_optimizer", "lr_at", "set_lr"]
 
 def build_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
     """AdamW over ``model``; norms and embeddings are not decayed unless the config says so."""
-    decayed, kept = [], []
+    decayed: list[nn.Parameter] = []
+    kept: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         is_matrix = parameter.ndim >= 2 and "tok_embeddings" not in name
         (decayed if is_matrix or config.decay_norms_and_embeddings else kept).append(parameter)

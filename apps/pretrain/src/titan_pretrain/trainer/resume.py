@@ -6,14 +6,18 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from titan_pretrain.config.run_folder import latest_run_folder, new_run_folder
+from titan_pretrain.config.run_folder import (
+    CHECKPOINTS,
+    RUN_DIR_VARIABLE,
+    latest_run_folder,
+    new_run_folder,
+    newest_checkpoint,
+)
 from titan_pretrain.config.sections import TrainConfig
 from titan_pretrain.errors import UsageError
 
-__all__ = ["CHECKPOINTS", "RUN_DIR_VARIABLE", "Start", "find_start"]
+__all__ = ["Start", "find_start"]
 
-CHECKPOINTS = "checkpoints"
-RUN_DIR_VARIABLE = "TITAN_RUN_DIR"
 _ELASTIC_ID = "elastic-id"
 
 
@@ -42,36 +46,30 @@ def find_start(config: TrainConfig, resume: str | None, attempt: int) -> Start:
     if attempt > 0:
         own = _own_folder(config)
         if own is not None:
-            return Start(own, _newest(own))
+            return Start(own, newest_checkpoint(own))
     if resume is None:
         return Start(_new_folder(config), None)
     if resume == "auto":
         latest = latest_run_folder(config)
-        return Start(latest, _newest(latest)) if latest else Start(_new_folder(config), None)
+        return Start(latest, newest_checkpoint(latest)) if latest else Start(_new_folder(config), None)
     return _from_path(config, Path(resume).expanduser())
 
 
 def _from_path(config: TrainConfig, path: Path) -> Start:
     if (path / CHECKPOINTS).is_dir():
-        checkpoint = _newest(path)
+        checkpoint = newest_checkpoint(path)
         if checkpoint is None:
             raise UsageError(f"--resume ({path}) has no complete checkpoint", hint="start without --resume")
         return Start(path, checkpoint)
     if (path / "manifest.json").is_file():
         run_dir = path.resolve().parent.parent
-        if path.resolve().parent.name == CHECKPOINTS and _newest(run_dir) == path.resolve():
+        if path.resolve().parent.name == CHECKPOINTS and newest_checkpoint(run_dir) == path.resolve():
             return Start(run_dir, path)
         return Start(_new_folder(config), path)
     raise UsageError(
         f"--resume ({path}) is neither a run folder nor a checkpoint",
         hint="give auto, a folder like runs/NAME-TIME, or one like runs/NAME-TIME/checkpoints/step-00000100",
     )
-
-
-def _newest(run_dir: Path) -> Path | None:
-    """The newest published checkpoint; a half-written one has another name."""
-    steps = sorted((run_dir / CHECKPOINTS).glob("step-*/manifest.json"))
-    return steps[-1].parent if steps else None
 
 
 def _new_folder(config: TrainConfig) -> Path:

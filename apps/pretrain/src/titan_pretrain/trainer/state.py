@@ -12,6 +12,7 @@ from torch import nn
 
 from titan_parallel.checkpoint import CheckpointManager, Loaded
 from titan_parallel.loss_scaling import DynamicLossScaler
+from titan_pretrain.config.sections import TrainConfig
 from titan_pretrain.data import TokenLoader, merge_states
 
 __all__ = ["RunState"]
@@ -27,6 +28,7 @@ class RunState:
         scaler: loss scaling, disabled for precisions that need none.
         loader: this rank's training batches.
         checkpoints: where states are saved.
+        config: saved along, so that a checkpoint explains itself.
         step: optimizer steps done, skipped ones included.
         tokens: tokens seen by all ranks.
     """
@@ -36,6 +38,7 @@ class RunState:
     scaler: DynamicLossScaler
     loader: TokenLoader
     checkpoints: CheckpointManager
+    config: TrainConfig
     step: int = 0
     tokens: int = 0
 
@@ -55,6 +58,7 @@ class RunState:
             trainer={
                 "step": self.step,
                 "tokens": self.tokens,
+                "config": self.config.model_dump(mode="json"),
                 "scaler": self.scaler.state_dict(),
                 "data": merge_states(gathered),
             },

@@ -61,7 +61,7 @@ class Stepper:
         loss = torch.zeros((), device=self.device)
         for batch in batches:
             part = self.loss_sum(batch) / max(1, num_valid)
-            self.scaler.scale_loss(part).backward()
+            self.scaler.scale_loss(part).backward()  # type: ignore[no-untyped-call]
             loss += part.detach()
         norm = measure_gradients(self.model.parameters(), loss_scale=self.scaler.scale)
         if norm.finite:

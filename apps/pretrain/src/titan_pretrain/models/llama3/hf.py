@@ -95,7 +95,7 @@ def read_hf_config(folder: Path) -> dict[str, Any]:
         ) from None
     if raw.get("model_type") != "llama":
         raise UsageError(
-            f"checkpoint.init_from (hf:{folder}) is a {raw.get('model_type')!r} model; only 'llama' can be read"
+            f"checkpoint.init_from (hf:{folder}) is a {raw.get('model_type')!r} model; only 'llama' is known"
         )
     rope = raw.get("rope_parameters") or {}
     heads = raw["num_attention_heads"]

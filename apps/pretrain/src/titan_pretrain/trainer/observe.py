@@ -1,0 +1,153 @@
+"""What the user sees of a run: metrics, progress, notes.  Rank 0 speaks, the others help measuring."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import torch.distributed as dist
+
+from titan_alloc.memory import memory_stats
+from titan_pretrain._version import __version__
+from titan_pretrain.config.dump import to_toml
+from titan_pretrain.metrics import StepMetrics
+from titan_pretrain.metrics.environment import environment_facts, save_environment
+from titan_pretrain.metrics.flops import model_flops_utilization, num_parameters
+from titan_pretrain.metrics.progress import Progress
+from titan_pretrain.metrics.sinks import MetricsWriter
+from titan_pretrain.trainer.setup import Setup
+from titan_pretrain.trainer.state import RunState
+from titan_pretrain.trainer.step import StepResult
+
+__all__ = ["Observer"]
+
+
+class Observer:
+    """Times the training steps and writes down what they did; a context manager."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        self.config = setup.config
+        self.writer: MetricsWriter | None = None
+        self.progress: Progress | None = None
+        self._closing = ExitStack()
+        self._since = 0.0
+        self._paused = 0.0
+        self._tokens = 0
+
+    def __enter__(self) -> Observer:
+        """Nothing is opened before :meth:`start`."""
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._closing.close()
+
+    def start(self, state: RunState, notes: Sequence[str]) -> None:
+        """Open the run's files and say what will happen; training starts or continues now."""
+        if self.setup.runtime.is_main:
+            run_dir = self.setup.run_dir
+            (run_dir / "config.toml").write_text(to_toml(self.config), encoding="utf-8")
+            save_environment(run_dir, self._environment())
+            self.progress = Progress(self.config.training.steps, step=state.step)
+            self._closing.callback(self.progress.close)
+            self.writer = MetricsWriter(run_dir, self.config, state.step)
+            self._closing.callback(self.writer.close)
+            for line in (*self._introduction(), *notes):
+                self.say(line)
+        self._restart_clock(state.tokens)
+
+    def step(self, state: RunState, result: StepResult, lr: float) -> None:
+        """Log the step that was just done, if it is one to be logged; every rank calls it."""
+        last = state.step == self.config.training.steps
+        if state.step % self.config.metrics.every and state.step != 1 and not last:
+            return
+        loss = result.loss.clone()
+        dist.all_reduce(loss)
+        mean_loss = loss.item()  # waits for the device, so the clock is read after the step's work
+        if self.writer is not None and self.progress is not None:
+            metrics = self._metrics(state, result, lr, mean_loss)
+            self.writer.log(metrics)
+            self.progress.update(metrics)
+        self._restart_clock(state.tokens)
+
+    def validation(self, state: RunState, loss: float) -> None:
+        """Log a validation loss."""
+        if self.writer is not None:
+            self.writer.log_validation(state.step, loss)
+        self.say(f"step {state.step}: validation loss {loss:.4f}")
+
+    def say(self, text: str) -> None:
+        """Print a line, on rank 0 only."""
+        if self.progress is not None:
+            self.progress.say(text)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave the time spent inside out of tokens per second."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._paused += time.perf_counter() - started
+
+    def finish(self, checkpoint: Path | None) -> None:
+        """Write the report and tell where everything is and what can be done with it."""
+        self._closing.close()
+        if self.progress is None:
+            return
+        run_dir = self.setup.run_dir
+        lines = [f"run folder  {run_dir}", f"metrics     {run_dir / 'metrics.jsonl'}"]
+        if self.config.metrics.report:
+            from titan_pretrain.metrics.report import write_report  # matplotlib takes a second
+
+            lines.append(f"report      {write_report(run_dir)}")
+        if checkpoint is not None:
+            lines.append(f"checkpoint  {checkpoint}")
+            lines.append(f"next        titan-pretrain export --to hf {run_dir} {run_dir / 'hf'}")
+        for line in lines:
+            self.progress.say(line)
+
+    def _introduction(self) -> list[str]:
+        model, runtime, precision = self.config.model, self.setup.runtime, self.setup.precision
+        processes = "1 process" if runtime.world_size == 1 else f"{runtime.world_size} processes"
+        return [
+            f"titan-pretrain {__version__}: {model.name}, {num_parameters(model):,} parameters, {processes}",
+            f"precision {precision.name}: {precision.reason}",
+            f"run folder {self.setup.run_dir}",
+        ]
+
+    def _environment(self) -> dict[str, str]:
+        runtime = self.setup.runtime
+        return environment_facts(
+            runtime.device, world_size=runtime.world_size, precision=self.setup.precision.name
+        )
+
+    def _restart_clock(self, tokens: int) -> None:
+        self._since, self._paused, self._tokens = time.perf_counter(), 0.0, tokens
+
+    def _metrics(self, state: RunState, result: StepResult, lr: float, loss: float) -> StepMetrics:
+        seconds = time.perf_counter() - self._since - self._paused
+        tokens_per_s = (state.tokens - self._tokens) / seconds
+        return StepMetrics(
+            step=state.step,
+            loss=loss,
+            grad_norm=result.norm.value,
+            lr=lr,
+            tokens=state.tokens,
+            tokens_per_s=tokens_per_s,
+            loss_scale=state.scaler.scale if state.scaler.enabled else None,
+            skipped=state.scaler.skipped,
+            memory_gib=memory_stats(self.setup.runtime.device).peak_reserved / 2**30,
+            mfu=self._mfu(tokens_per_s / self.setup.runtime.world_size),
+        )
+
+    def _mfu(self, tokens_per_s: float) -> float | None:
+        return model_flops_utilization(
+            self.config.model,
+            self.config.training.seq_len,
+            tokens_per_s,
+            device=self.setup.runtime.device,
+            dtype=self.setup.precision.compute_dtype,
+        )
