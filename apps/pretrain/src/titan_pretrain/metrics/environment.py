@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
-from titan_alloc.memory import memory_stats
 
 __all__ = ["FILE_NAME", "environment_facts", "save_environment"]
 
@@ -32,6 +33,10 @@ def environment_facts(device: torch.device, *, world_size: int, precision: str) 
         world_size: Number of processes.
         precision: Name of the compute precision, such as ``fp16``.
     """
+    import torch  # the report needs this module, but no torch
+
+    from titan_alloc.memory import memory_stats
+
     return {
         "started": f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S %z}",
         "command": " ".join(sys.argv),
@@ -58,6 +63,8 @@ def save_environment(run_dir: Path, facts: dict[str, str]) -> None:
 def _device(device: torch.device) -> dict[str, str]:
     if device.type != "cuda":
         return {"device": device.type}
+    import torch
+
     properties = torch.cuda.get_device_properties(device)
     return {
         "device": properties.name,

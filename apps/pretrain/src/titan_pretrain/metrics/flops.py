@@ -7,10 +7,12 @@ the full square of the sequence, as PaLM does, although a causal kernel needs ha
 
 from __future__ import annotations
 
-import torch
+from typing import TYPE_CHECKING
 
-from titan_kernels import device as device_facts
 from titan_pretrain.config.sections import ModelConfig
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = [
     "flops_per_token",
@@ -71,6 +73,8 @@ def model_flops_utilization(
         ``None`` for a CPU, for a GPU that :mod:`titan_kernels.device` does not know, and for a dtype
         it has no unit for.
     """
+    from titan_kernels import device as device_facts  # loads torch, which the report does without
+
     facts = device_facts.current(device)
     peak = None if facts is None else facts.peak_tflops(dtype)
     return None if peak is None else model_tflops(model, seq_len, tokens_per_s) / peak

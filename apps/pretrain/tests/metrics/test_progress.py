@@ -1,0 +1,80 @@
+"""The printed progress: one plain line per step, or a moving line on a terminal."""
+
+import io
+import math
+
+import pytest
+
+from titan_pretrain.metrics.progress import Progress, format_duration, plain_line, seconds_left
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_the_plain_line_has_the_documented_form(step_metrics):
+    metrics = step_metrics(20, loss=6.1234, grad_norm=1.234, tokens_per_s=12345.0, loss_scale=65536.0)
+    line = "step   20/100  loss 6.1234  grad_norm 1.23  lr 2.0e-03  12,345 tok/s  scale 65536  eta 0:13"
+    assert plain_line(metrics, 100) == line
+
+
+def test_what_is_not_measured_is_left_out_and_what_is_rare_appears(step_metrics):
+    line = plain_line(step_metrics(20, grad_norm=None, mfu=0.345, skipped=3), 100)
+    assert "mfu 34.5%" in line
+    assert "skipped 3" in line
+    assert "scale" not in line
+    assert "grad_norm" not in line
+
+
+def test_lines_of_a_long_run_align(step_metrics):
+    lines = [plain_line(step_metrics(step, loss=5.0), 100_000) for step in (1, 100_000)]
+    assert len({line.index("loss") for line in lines}) == 1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, "?"), (0, "0:00"), (41.4, "0:41"), (725, "12:05"), (3723, "1:02:03"), (274_800, "3d 04:20:00")],
+)
+def test_durations(seconds, text):
+    assert format_duration(seconds) == text
+
+
+def test_the_remaining_time_follows_from_the_throughput(step_metrics):
+    assert seconds_left(step_metrics(20, tokens_per_s=2048.0), 100) == 80.0
+    assert seconds_left(step_metrics(100), 100) == 0.0
+    assert seconds_left(step_metrics(1, tokens_per_s=0.0), 100) is None
+    assert seconds_left(step_metrics(1, tokens_per_s=math.nan), 100) is None
+
+
+def test_elsewhere_than_on_a_terminal_every_step_is_one_plain_line(step_metrics):
+    stream = io.StringIO()
+    progress = Progress(100, stream=stream)
+    progress.update(step_metrics(10))
+    progress.say("saved " + "a/long/path" * 30 + " [bold]:smile:")
+    progress.update(step_metrics(20))
+    progress.close()
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 3
+    assert lines[0] == plain_line(step_metrics(10), 100)
+    assert lines[1].endswith("path [bold]:smile:")
+    assert "\x1b" not in stream.getvalue()
+
+
+def test_a_terminal_gets_a_moving_line_with_the_essentials(step_metrics, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    stream = Terminal()
+    progress = Progress(100, stream=stream)
+    progress.update(step_metrics(50))
+    progress.say("saved here")
+    progress.close()
+    progress.close()
+    shown = stream.getvalue()
+    assert "\x1b[" in shown
+    for words in ("step 50/100", "loss 5.5000", "10,240 tok/s", "eta 0:10", "saved here"):
+        assert words in shown
+
+
+def test_a_non_finite_loss_is_shown_as_it_is(step_metrics):
+    assert "loss nan" in plain_line(step_metrics(1, loss=math.nan, grad_norm=math.inf), 10)
