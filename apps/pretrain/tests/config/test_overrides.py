@@ -1,6 +1,6 @@
 """``--set``: TOML values, bare texts, and what can be wrong with them."""
 
-# ruff: noqa: E501 - messages are quoted whole
+
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The presets: their shapes, their names, and that each can be shown and loaded again."""
 
-# ruff: noqa: E501 - messages are quoted whole
+
 
 from __future__ import annotations
 

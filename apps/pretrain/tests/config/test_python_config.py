@@ -1,6 +1,6 @@
 """``module:function`` configs, and every way in which the user's function can fail."""
 
-# ruff: noqa: E501 - messages are quoted whole
+
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """TOML files: what can be wrong with the file itself, and the line of a key."""
 
-# ruff: noqa: E501 - messages are quoted whole
+
 
 from __future__ import annotations
 
