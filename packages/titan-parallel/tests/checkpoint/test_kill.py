@@ -196,6 +196,7 @@ def test_killed_at_every_single_file_system_call(lab, folder, tmp_path):
             steps = manager.steps()
         outcomes.append((code, tuple(steps)))
         assert _loaded_values(lab, folder / f"step-{steps[-1]:08d}") == _expected(steps[-1])
+        assert [verify(folder / f"step-{step:08d}") for step in steps] == [[]] * len(steps)
         if code == 0:
             break
         assert code == -signal.SIGKILL

@@ -129,6 +129,16 @@ def test_unverified_garbage_is_an_error_not_a_traceback(lab, run, name):
         )
 
 
+@pytest.mark.parametrize(
+    ("key", "value"), [("step", 4), ("world_size", 2), ("optimizer", None), ("parameters", {}), ("files", {})]
+)
+def test_an_edited_manifest_is_noticed(lab, run, key, value):
+    path = run / "step-00000003" / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    with pytest.raises(CheckpointCorruptError, match="its content doesn't match its checksum"):
+        CheckpointManager(run, keep=2).load(run / "step-00000003", model=lab.model())
+
+
 def test_a_manifest_of_a_later_format_is_refused(lab, run):
     from titan_parallel.checkpoint.manifest import _checksum
 
