@@ -14,7 +14,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -55,7 +55,8 @@ def launch(options: LaunchOptions, choice: ConfigChoice, config: TrainConfig, re
     """
     _check_config_file(choice.config)
     child = [*choice.arguments(), *(["--resume", resume] if resume is not None else [])]
-    parsed = _parse(torchrun_arguments(options, child))
+    parsed = _parse(torchrun_arguments(options))
+    parsed.training_script_args = child  # not parsed: torchrun takes abbreviations of its own options
     variables = _variables(options, config, resume)
     with _environment(variables):
         code = _run(parsed)
@@ -65,10 +66,10 @@ def launch(options: LaunchOptions, choice: ConfigChoice, config: TrainConfig, re
     return code
 
 
-def torchrun_arguments(options: LaunchOptions, child: Sequence[str]) -> list[str]:
-    """The command line that torchrun would get."""
+def torchrun_arguments(options: LaunchOptions) -> list[str]:
+    """The command line that torchrun would get, without the arguments of the processes."""
     flags = [part for flag, value in options.flags.items() for part in (flag, value) if part is not None]
-    return [f"--nproc-per-node={options.processes}", *flags, "-m", "titan_pretrain", *child]
+    return [f"--nproc-per-node={options.processes}", *flags, "-m", "titan_pretrain"]
 
 
 def _check_config_file(config: str) -> None:
@@ -99,7 +100,7 @@ def _variables(options: LaunchOptions, config: TrainConfig, resume: str | None) 
     if options.nodes[1] == 1:  # among several nodes rank 0 decides, when they have met
         from titan_pretrain.trainer.resume import find_start
 
-        variables[RUN_DIR_VARIABLE] = str(find_start(config, resume, 0).run_dir.absolute())
+        variables[RUN_DIR_VARIABLE] = str(find_start(config, resume, 0).run_dir)
     return variables | _threads(options.processes, os.environ)
 
 

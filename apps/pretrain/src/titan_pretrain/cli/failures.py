@@ -40,17 +40,19 @@ def guarded(command: click.Command, arguments: Sequence[str]) -> int:
 
 def _wrong_usage(error: click.ClickException) -> int:
     context = error.ctx if isinstance(error, click.UsageError) else None
-    message, _, own_hint = error.format_message().partition("\n  hint: ")
-    hint = own_hint or _hint(error) or f"`{context.command_path if context else 'titan-pretrain'} --help`"
+    message, _, hint = error.format_message().partition("\n  hint: ")
+    if isinstance(error, click.NoSuchOption):
+        message, hint = f"no such option `{error.option_name}`", _option_hint(error)
+    hint = hint or f"`{context.command_path if context else 'titan-pretrain'} --help`"
     say(error_lines(f"{message[:1].lower()}{message[1:]}", hint))
     return error.exit_code
 
 
-def _hint(error: click.ClickException) -> str | None:
-    """For those who type torchtitan's way: ``--training.steps 10``."""
-    if isinstance(error, click.NoSuchOption) and "." in error.option_name:
+def _option_hint(error: click.NoSuchOption) -> str:
+    """The nearest option; or the way of this program for those who type ``--training.steps 10``."""
+    if "." in error.option_name:
         return f"options of the config are set by --set {error.option_name.lstrip('-')}=VALUE"
-    return None
+    return f"did you mean `{error.possibilities[0]}`?" if error.possibilities else ""
 
 
 def _failed(error: Exception) -> int:

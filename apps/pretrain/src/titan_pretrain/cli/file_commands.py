@@ -76,26 +76,23 @@ def _first(texts: Iterable[str], characters: int) -> Iterator[str]:
 
 
 @click.command()
-@NEW_FOLDER
-@click.option(
-    "--to", "target", type=click.Choice(["hf"]), required=True, help="hf: safetensors for transformers."
-)
-@click.option(
-    "--from",
-    "origin",
-    type=click.Path(path_type=Path),
-    metavar="PATH",
-    help="A checkpoint, or a run folder for its newest one.  [default: the newest run in ./runs]",
-)
-def export(out: Path, target: str, origin: Path | None) -> None:
-    """Write a checkpoint's weights, config and tokenizer to DIR in another format."""
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="[CHECKPOINT] DIR")
+@click.option("--to", "target", type=click.Choice(["hf"]), required=True, help="hf: a transformers folder.")
+def export(paths: tuple[Path, ...], target: str) -> None:
+    """Write a checkpoint's weights, config and tokenizer to DIR in another format.
+
+    CHECKPOINT is a checkpoint folder, or a run folder for its newest one; by default the newest run
+    in ./runs.
+    """
     del target  # there is one
+    *origins, out = paths
+    if len(origins) > 1:
+        raise click.UsageError(f"two folders at most, not {len(paths)}")
     _refuse_occupied(out)
-    checkpoint = _find_checkpoint(origin)
-    note(f"from {checkpoint}")
+    origin = origins[0] if origins else _newest_run()
     from titan_pretrain.export import export_hf
 
-    export_hf(checkpoint, out)
+    note(f"from {export_hf(origin, out)}")
     click.echo(str(out))
 
 
@@ -106,18 +103,12 @@ def _refuse_occupied(out: Path) -> None:
         raise UsageError(f"DIR ({out}) is a file", hint="give a new folder")
 
 
-def _find_checkpoint(origin: Path | None) -> Path:
-    from titan_pretrain.config.run_folder import newest_checkpoint, newest_run
+def _newest_run() -> Path:
+    from titan_pretrain.config.run_folder import newest_run
 
-    if origin is None:
-        run = newest_run(Path("runs"))
-        if run is None:
-            raise UsageError("no run in ./runs has a checkpoint", hint="give --from RUN or CHECKPOINT")
-        origin = run
-    if (origin / "manifest.json").is_file():
-        return origin
-    checkpoint = newest_checkpoint(origin)
-    if checkpoint is None:
-        text = f"--from ({origin}) is neither a checkpoint nor a run folder with one"
-        raise UsageError(text, hint="such as runs/NAME-TIME or runs/NAME-TIME/checkpoints/step-00000100")
-    return checkpoint
+    run = newest_run(Path("runs"))
+    if run is None:
+        raise UsageError(
+            "no run in ./runs has a checkpoint", hint="name a checkpoint or a run folder before DIR"
+        )
+    return run
