@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
-from titan_parallel.checkpoint import CheckpointManager
+from titan_parallel.checkpoint import CheckpointManager, export_safetensors
 
 torch.set_num_threads(1)  # ranks are forks of this process
 
@@ -44,6 +44,23 @@ class Lab:
     """Builds, trains and compares networks."""
 
     Net = Net
+    # Names in a safetensors folder by the network's names.
+    MAPPING: ClassVar[dict[str, str]] = {
+        "embedding.weight": "model.embed.weight",
+        "head.weight": "lm_head.weight",
+        "seen": "seen",
+        **{
+            f"layers.{i}.{j}.{kind}": f"model.layers.{i}.part{j}.{kind}"
+            for i in (0, 1)
+            for j in (0, 2)
+            for kind in ("weight", "bias")
+        },
+    }
+
+    def loaders(self, model: nn.Module) -> list[tuple[str, Callable[[], Tensor]]]:
+        """What `export_safetensors` takes."""
+        state = model.state_dict()
+        return [(self.MAPPING[name], lambda tensor=tensor: tensor) for name, tensor in state.items()]
 
     def model(self, *, seed: int = 0, mesh: tuple[int, int] | None = None, hidden: int = 7) -> Net:
         """A network; on ``mesh`` (dp_replicate, dp_shard) it is sharded with FSDP2."""
@@ -117,6 +134,12 @@ def lab() -> Lab:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path / "checkpoints"
+
+
+@pytest.fixture
+def exported(lab: Lab, tmp_path: Path) -> Path:
+    """A safetensors folder of the network."""
+    return export_safetensors(lab.loaders(lab.model()), tmp_path / "hf")
 
 
 @contextlib.contextmanager

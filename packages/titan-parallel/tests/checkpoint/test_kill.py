@@ -36,16 +36,16 @@ def _values(tensors: dict[str, torch.Tensor]) -> set[float]:
     return {float(value) for tensor in tensors.values() for value in tensor.unique()}
 
 
-def _build(lab, mesh):
-    model = lab.model(mesh=mesh, hidden=400)
+def _build(lab, mesh, hidden: int = 400):
+    model = lab.model(mesh=mesh, hidden=hidden)
     optimizer = lab.optimizer(model)
     lab.train(model, optimizer, 1)
     model.seen.zero_()
     return model, optimizer
 
 
-def _loaded_values(lab, path: Path) -> set[float]:
-    model, optimizer = _build(lab, None)
+def _loaded_values(lab, path: Path, hidden: int = 400) -> set[float]:
+    model, optimizer = _build(lab, None, hidden)
     CheckpointManager(path.parent, keep=1, read_only=True).load(path, model=model, optimizer=optimizer)
     return _values(lab.state(model, optimizer)) - {0.0}
 
@@ -167,7 +167,7 @@ def _die_at(event_number: int, folder: Path) -> None:
 def _save_twice(lab, folder: Path, event_number: int) -> None:
     """Replace step 2, then save step 3, which sends step 1 into retirement."""
     with contextlib.suppress(BaseException):
-        model, optimizer = _build(lab, None)
+        model, optimizer = _build(lab, None, 7)
         _die_at(event_number, folder)
         with CheckpointManager(folder, keep=2) as manager:
             for step in (2, 3):
@@ -178,7 +178,7 @@ def _save_twice(lab, folder: Path, event_number: int) -> None:
 
 
 def test_killed_at_every_single_file_system_call(lab, folder, tmp_path):
-    model, optimizer = _build(lab, None)
+    model, optimizer = _build(lab, None, 7)
     template = tmp_path / "template"
     with CheckpointManager(template, keep=2) as manager:
         for step in (1, 2):
@@ -195,7 +195,7 @@ def test_killed_at_every_single_file_system_call(lab, folder, tmp_path):
         with CheckpointManager(folder, keep=2) as manager:
             steps = manager.steps()
         outcomes.append((code, tuple(steps)))
-        assert _loaded_values(lab, folder / f"step-{steps[-1]:08d}") == _expected(steps[-1])
+        assert _loaded_values(lab, folder / f"step-{steps[-1]:08d}", 7) == _expected(steps[-1])
         assert [verify(folder / f"step-{step:08d}") for step in steps] == [[]] * len(steps)
         if code == 0:
             break

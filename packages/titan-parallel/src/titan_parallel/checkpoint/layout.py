@@ -157,7 +157,7 @@ class FolderLock:
                 f"checkpoint folder ({folder}) must be writable: {error.strerror}; "
                 "choose another folder or fix its permissions"
             ) from error
-        self._handle: int | None = handle
+        self._close = weakref.finalize(self, os.close, handle)
         try:
             self._acquire(handle, folder)
         except BaseException:
@@ -194,17 +194,11 @@ class FolderLock:
     @property
     def held(self) -> bool:
         """Whether this process holds the lock; a fork doesn't."""
-        return self._handle is not None
+        return self._close.alive
 
     def release(self) -> None:
         """Give the folder free; also happens when the object is collected."""
-        if self._handle is not None:
-            os.close(self._handle)
-            self._handle = None
-
-    def __del__(self) -> None:
-        with contextlib.suppress(AttributeError, OSError):
-            self.release()
+        self._close()
 
 
 def _forget_inherited_locks() -> None:
