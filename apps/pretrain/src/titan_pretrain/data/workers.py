@@ -142,6 +142,8 @@ def _init_worker(parent: int, _worker: int) -> None:
     """Prepare a worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the group; the parent decides
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not the trainer's handler, if it was inherited
+    if hasattr(os, "setpgrp"):
+        os.setpgrp()  # an elastic agent sends SIGTERM to the group; a rank still needs us, to save and stop
     threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
     info = get_worker_info()
     if info is not None and isinstance(info.dataset, SequenceDataset):
