@@ -102,7 +102,8 @@ def ensure_pip() -> None:
     try:
         version = importlib.metadata.version("pip")
     except importlib.metadata.PackageNotFoundError:
-        if subprocess.run([sys.executable, "-m", "ensurepip"], check=False).returncode != 0:
+        command = [sys.executable, "-m", "ensurepip"]
+        if subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode != 0:
             raise SetupError(
                 f"environment ({sys.prefix}) has no pip and none can be added: delete it and call again"
             ) from None
