@@ -261,6 +261,14 @@ BROKEN: list[tuple[str, str, list[str]]] = [
         ],
     ),
     (
+        "useless_path_of_a_function",
+        '[data]\ndataset = "my.module:texts"\npath = "a.txt"',
+        [
+            'run.toml:3: data.path (["a.txt"]): has no effect with data.dataset "my.module:texts"; '
+            'for files use dataset "text", "jsonl" or "parquet"'
+        ],
+    ),
+    (
         "two_hub_names",
         '[data]\ndataset = "hf"\npath = ["a", "b"]',
         ['run.toml:3: data.path (["a", "b"]): must be one name with data.dataset "hf"; keep one'],

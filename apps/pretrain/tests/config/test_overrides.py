@@ -1,7 +1,5 @@
 """``--set``: TOML values, bare texts, and what can be wrong with them."""
 
-
-
 from __future__ import annotations
 
 from collections.abc import Callable

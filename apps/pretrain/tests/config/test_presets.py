@@ -1,7 +1,5 @@
 """The presets: their shapes, their names, and that each can be shown and loaded again."""
 
-
-
 from __future__ import annotations
 
 from collections.abc import Callable

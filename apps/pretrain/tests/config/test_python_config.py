@@ -1,7 +1,5 @@
 """``module:function`` configs, and every way in which the user's function can fail."""
 
-
-
 from __future__ import annotations
 
 import itertools

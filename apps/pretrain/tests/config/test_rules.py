@@ -107,6 +107,21 @@ def test_files_that_exist_are_fine() -> None:
     load_config("llama3_debug", overrides=sets, world=World(2, "--nproc 2"))
 
 
+def test_dataset_names_are_those_that_can_be_opened() -> None:
+    from titan_pretrain.config.rules_data import KINDS
+    from titan_pretrain.data.build import DATASETS
+
+    assert KINDS == DATASETS
+
+
+def test_local_c4_may_be_several_files_and_needs_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("titan_pretrain.config.rules_data.find_spec", lambda name: None)
+    for name in ("a.json.gz", "b.json.gz"):
+        Path(name).touch()
+    sets = ["data.dataset=c4", 'data.path=["a.json.gz", "b.json.gz"]']
+    load_config("llama3_debug", overrides=sets, world=World(1, "--nproc 1"))
+
+
 def test_own_dataset_needs_no_package_and_no_path() -> None:
     load_config("llama3_debug", overrides=["data.dataset=my.module:texts"], world=World(1, "--nproc 1"))
 

@@ -1,7 +1,5 @@
 """TOML files: what can be wrong with the file itself, and the line of a key."""
 
-
-
 from __future__ import annotations
 
 import os

@@ -49,9 +49,9 @@ def path_suits_dataset(config: TrainConfig) -> Findings:
             what = "a local folder or a name on the hub" if kind == "hf" else "files, folders or globs"
             way_out = f'give {what}: {option} = "..."'
             yield broken(config, option, f'is required by {prefix}.dataset "{kind}"', way_out)
-        elif kind in HUB_KINDS and len(data.path) > 1:
+        elif kind == "hf" and len(data.path) > 1:
             yield broken(config, option, f'must be one name with {prefix}.dataset "{kind}"', "keep one")
-        elif kind == "python-stdlib" and data.path:
+        elif data.path and (kind == "python-stdlib" or FUNCTION.fullmatch(kind)):
             way_out = 'for files use dataset "text", "jsonl" or "parquet"'
             yield broken(config, option, f'has no effect with {prefix}.dataset "{kind}"', way_out)
 
@@ -108,7 +108,8 @@ def init_from_exists(config: TrainConfig, _world: World) -> Findings:
 def data_exists(config: TrainConfig, _world: World) -> Findings:
     """Each path names at least one file."""
     for prefix, data in _datasets(config):
-        missing = [p for p in data.path if data.dataset in FILE_KINDS and not _names_a_file(p)]
+        reads_files = data.dataset in (*FILE_KINDS, "c4")
+        missing = [path for path in data.path if reads_files and not _names_a_file(path)]
         for path in missing:
             way_out = "relative paths start at the current folder"
             yield broken(config, f"{prefix}.path", f"no file matches {path}", way_out)
@@ -126,9 +127,10 @@ def wandb_is_installed(config: TrainConfig, _world: World) -> Findings:
         yield broken(config, "metrics.wandb_project", "needs the wandb package", "pip install wandb")
 
 
-@start_rule(*_reads("dataset"))
+@start_rule(*_reads("dataset", "path"))
 def datasets_is_installed(config: TrainConfig, _world: World) -> Findings:
     """Only some runs need it, so it is no dependency."""
     for prefix, data in _datasets(config):
-        if data.dataset in HUB_KINDS and find_spec("datasets") is None:
+        uses_hub = data.dataset == "hf" or (data.dataset == "c4" and not data.path)
+        if uses_hub and find_spec("datasets") is None:
             yield broken(config, f"{prefix}.dataset", "needs the datasets package", "pip install datasets")
