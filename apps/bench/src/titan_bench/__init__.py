@@ -1,1 +1,5 @@
-"""Placeholder."""
+"""Benchmarks that verify before they time."""
+
+from titan_bench._version import __version__
+
+__all__ = ["__version__"]

@@ -46,13 +46,13 @@ class Loop:
         """Train until the last step or a stop request; returns the exit code."""
         with self.stop:
             while self.state.step < self.config.training.steps:
-                if self._advance():
+                if self.advance():
                     return self._stopped()
             if self.config.checkpoint.save_last and self._unsaved():
                 self._save()
         return 0
 
-    def _advance(self) -> bool:
+    def advance(self) -> bool:
         """One optimizer step and what follows it; True when some rank was asked to stop."""
         cursor = self.state.loader.state_dict()
         batches = [next(self.state.loader) for _ in range(self.setup.micro_batches)]
@@ -121,7 +121,8 @@ class Loop:
         return f"the loss is not finite on rank {', '.join(bad)}"
 
     def _unsaved(self) -> bool:
-        return self.last_saved is None or self.state.checkpoints.steps()[-1:] != [self.state.step]
+        """Whether the present step has no checkpoint yet."""
+        return self.state.checkpoints.steps()[-1:] != [self.state.step]
 
     def _save(self) -> None:
         with self.observer.paused():

@@ -13,7 +13,7 @@ from titan_pretrain.errors import TrainingError
 from titan_pretrain.trainer.build import load_initial_weights
 from titan_pretrain.trainer.loop import Loop
 from titan_pretrain.trainer.observe import Observer
-from titan_pretrain.trainer.resume import Start, find_start
+from titan_pretrain.trainer.resume import Start, changed_options, find_start
 from titan_pretrain.trainer.setup import Setup
 from titan_pretrain.trainer.state import RunState
 
@@ -75,4 +75,7 @@ def _load(state: RunState, config: TrainConfig, begin: Start) -> list[str]:
     if begin.checkpoint is None:
         return load_initial_weights(state.model, config)
     loaded = state.load(begin.checkpoint, on_corrupt=config.checkpoint.on_corrupt)
-    return [f"resumed from {loaded.path} (step {loaded.step})", *loaded.notes]
+    notes = [f"resumed from {loaded.path} (step {loaded.step})", *loaded.notes]
+    if loaded.step >= config.training.steps:
+        notes.append(f"all training.steps ({config.training.steps}) are done; raise it to train on")
+    return notes + changed_options(loaded.trainer["config"], config)

@@ -25,9 +25,15 @@ __all__ = ["Observer"]
 
 
 class Observer:
-    """Times the training steps and writes down what they did; a context manager."""
+    """Times the training steps and writes down what they did; a context manager.
 
-    def __init__(self, setup: Setup) -> None:
+    Args:
+        setup: the run.
+        quiet: write the files, but print nothing.
+    """
+
+    def __init__(self, setup: Setup, *, quiet: bool = False) -> None:
+        self.quiet = quiet
         self.setup = setup
         self.config = setup.config
         self.writer: MetricsWriter | None = None
@@ -50,8 +56,9 @@ class Observer:
             run_dir = self.setup.run_dir
             (run_dir / "config.toml").write_text(to_toml(self.config), encoding="utf-8")
             save_environment(run_dir, self._environment())
-            self.progress = Progress(self.config.training.steps, step=state.step)
-            self._closing.callback(self.progress.close)
+            if not self.quiet:
+                self.progress = Progress(self.config.training.steps, step=state.step)
+                self._closing.callback(self.progress.close)
             self.writer = MetricsWriter(run_dir, self.config, state.step)
             self._closing.callback(self.writer.close)
             for line in (*self._introduction(), *notes):
@@ -66,10 +73,11 @@ class Observer:
         loss = result.loss.clone()
         dist.all_reduce(loss)
         mean_loss = loss.item()  # waits for the device, so the clock is read after the step's work
-        if self.writer is not None and self.progress is not None:
+        if self.writer is not None:
             metrics = self._metrics(state, result, lr, mean_loss)
             self.writer.log(metrics)
-            self.progress.update(metrics)
+            if self.progress is not None:
+                self.progress.update(metrics)
         self._restart_clock(state.tokens)
 
     def validation(self, state: RunState, loss: float) -> None:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from pydantic import ValidationError
+
+from titan_pretrain.config.dump import difference
 from titan_pretrain.config.run_folder import (
     CHECKPOINTS,
     RUN_DIR_VARIABLE,
@@ -16,7 +21,7 @@ from titan_pretrain.config.run_folder import (
 from titan_pretrain.config.sections import TrainConfig
 from titan_pretrain.errors import UsageError
 
-__all__ = ["Start", "find_start"]
+__all__ = ["Start", "changed_options", "find_start"]
 
 _ELASTIC_ID = "elastic-id"
 
@@ -53,6 +58,21 @@ def find_start(config: TrainConfig, resume: str | None, attempt: int) -> Start:
         latest = latest_run_folder(config)
         return Start(latest, newest_checkpoint(latest)) if latest else Start(_new_folder(config), None)
     return _from_path(config, Path(resume).expanduser())
+
+
+def changed_options(saved: Mapping[str, Any], config: TrainConfig) -> list[str]:
+    """One line that names the options set otherwise than when the checkpoint was saved; or none.
+
+    Args:
+        saved: the config stored in the checkpoint.
+        config: the config in force.
+    """
+    try:
+        changes = difference(TrainConfig.model_validate(saved), config)
+    except ValidationError:  # written by another version
+        return []
+    shown = [f"{name} {old!r} -> {new!r}" for name, (old, new) in changes.items()]
+    return [f"changed since that checkpoint: {', '.join(shown)}"] if shown else []
 
 
 def _from_path(config: TrainConfig, path: Path) -> Start:

@@ -67,9 +67,14 @@ class RunState:
 
     def load(self, checkpoint: Path, *, on_corrupt: Literal["fail", "previous"]) -> Loaded:
         """Continue from ``checkpoint``, whatever number of ranks wrote it; every rank calls it."""
+        configured = [
+            {k: v for k, v in group.items() if k != "params"} for group in self.optimizer.param_groups
+        ]
         loaded = self.checkpoints.load(
             checkpoint, model=self.model, optimizer=self.optimizer, on_corrupt=on_corrupt
         )
+        for group, values in zip(self.optimizer.param_groups, configured, strict=True):
+            group.update(values)  # what the user asks for now, not what was in force at the save
         self.step = loaded.trainer["step"]
         self.tokens = loaded.trainer["tokens"]
         self.scaler.load_state_dict(loaded.trainer["scaler"])

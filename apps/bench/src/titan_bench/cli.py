@@ -1,0 +1,81 @@
+"""``titan-bench``: benchmarks that verify before they time."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from titan_bench._version import __version__
+from titan_bench.errors import BenchError
+
+__all__ = ["program", "run"]
+
+INTERRUPTED = 130
+
+
+@click.group(name="titan-bench", context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="titan-bench", message="%(prog)s %(version)s")
+def program() -> None:
+    """Benchmarks that verify before they time, and compare both sides in one run."""
+
+
+@program.command()
+@click.option(
+    "--config", default="llama3_debug", show_default=True, help="Preset, TOML file or module:function."
+)
+@click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override an option of the config."
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=4),
+    default=40,
+    show_default=True,
+    help="Timed steps per side.",
+)
+@click.option(
+    "--json", "json_path", type=click.Path(path_type=Path), help="Write the result to this file too."
+)
+def trainer(config: str, overrides: tuple[str, ...], rounds: int, json_path: Path | None) -> None:
+    """Tokens per second of the trainer against a bare PyTorch loop."""
+    from titan_bench.report import print_trainer, save_trainer
+    from titan_bench.trainer import measure_trainer
+    from titan_pretrain.config import World, load_config
+
+    loaded = load_config(config, overrides=overrides, world=World(1, "titan-bench"))
+    result = measure_trainer(loaded.config, rounds, lambda text: click.echo(text, err=True))
+    print_trainer(result)
+    if json_path is not None:
+        save_trainer(json_path, loaded.config, result)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command line; returns its exit code: 0 done, 1 failed, 2 wrong usage, 130 Ctrl-C."""
+    try:
+        program.main(list(arguments), prog_name="titan-bench", standalone_mode=False)
+    except click.Abort:
+        return INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except BenchError as error:
+        click.echo(f"error: {error}", err=True)
+        return 1
+    except Exception as error:
+        return _known(error)
+    sys.stdout.flush()
+    return 0
+
+
+def _known(error: Exception) -> int:
+    """Errors of titan-pretrain are printed as it prints them; anything else is a bug and goes on up."""
+    from titan_pretrain.cli.messages import describe_error
+    from titan_pretrain.errors import PretrainError
+
+    if not isinstance(error, PretrainError):
+        raise error
+    click.echo(describe_error(error), err=True)
+    return error.exit_code
