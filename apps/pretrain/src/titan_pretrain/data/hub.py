@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from titan_pretrain.config.sections import DataConfig
+from titan_pretrain.data.files import data_files
 from titan_pretrain.data.jsonl import jsonl_source
 from titan_pretrain.data.records import missing_key, text_of
 from titan_pretrain.data.source import DocumentSource, IndexedSource, Json, PartReader, StreamSource
@@ -28,7 +29,10 @@ def c4_source(config: DataConfig) -> DocumentSource:
         DataError: The hub can't be reached.
     """
     if config.path:
-        return jsonl_source("c4", config.path, config.text_key, _C4_SUFFIXES)
+        files = data_files("c4", config.path, _C4_SUFFIXES)
+        # c4-train.00000-of-01024.json.gz: a folder may hold both splits.
+        of_split = [str(file) for file in files if f"-{config.split}." in file.name]
+        return jsonl_source("c4", of_split or [str(file) for file in files], config.text_key)
     chosen = config.model_copy(update={"path": (_C4,), "subset": config.subset or "en", "streaming": True})
     return hub_source(chosen)
 

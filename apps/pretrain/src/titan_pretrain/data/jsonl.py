@@ -24,22 +24,19 @@ _SCAN_CHUNK = 16 << 20
 _BOM = "\ufeff"
 
 
-def jsonl_source(
-    name: str, patterns: Sequence[str], key: str, suffixes: Sequence[str] = _SUFFIXES
-) -> DocumentSource:
+def jsonl_source(name: str, patterns: Sequence[str], key: str) -> DocumentSource:
     """Open jsonl files: indexed if all are plain, otherwise a stream of files.
 
     Args:
         name: ``data.dataset``.
         patterns: ``data.path``.
         key: ``data.text_key``.
-        suffixes: Endings of the files taken from folders.
 
     Raises:
         UsageError: ``patterns`` names no file, or a package to decompress them is missing.
         DataError: No file has a line, or the first one is damaged.
     """
-    files = [file for file in data_files(name, patterns, suffixes) if file.stat().st_size]
+    files = [file for file in data_files(name, patterns, _SUFFIXES) if file.stat().st_size]
     if not files:
         raise DataError(f"data.path ({', '.join(patterns)}): every file is empty")
     stream = JsonlStream(name, files, key)

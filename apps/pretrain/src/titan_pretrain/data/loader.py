@@ -16,11 +16,11 @@ from titan_pretrain.data.plan import (
     check_not_empty,
     legal_degrees,
     shards_for_training,
-    shards_for_validation,
 )
 from titan_pretrain.data.sequences import SequenceDataset, Share
 from titan_pretrain.data.source import DocumentSource
 from titan_pretrain.data.state import check_fingerprint
+from titan_pretrain.data.validation import validation_view
 from titan_pretrain.data.workers import SequenceReader
 from titan_pretrain.errors import TrainingError
 from titan_pretrain.tokenizer import Tokenizer
@@ -48,7 +48,7 @@ class TokenLoader:
         shuffle: Shuffle the documents, anew in every epoch.
         document_mask: Keep documents apart (labels, positions, document ids).
         workers: Processes that read ahead; 0 reads in this process.
-        num_shards: Virtual shards V; default lcm(48, D) for training.  A loaded state brings its own.
+        num_shards: Virtual shards V of a training; default lcm(48, D).  A loaded state brings its own.
         holdout: Share of documents kept for validation.
         part: ``"train"`` skips the held-out documents, ``"validation"`` reads only them, or all if
             ``holdout`` is 0.
@@ -78,6 +78,7 @@ class TokenLoader:
         # The workers are the parallelism; this also keeps the library from warning at every fork.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         self._source = source
+        self._identity = source.identity()  # hashes the whole dataset's description: once is enough
         self._tokenizer = tokenizer
         self._seq_len = seq_len
         self._micro_batch_size = micro_batch_size
@@ -87,21 +88,29 @@ class TokenLoader:
         self._workers = workers
         self._reader: SequenceReader | None = None
         plan = Plan(num_shards or shards_for_training(dp_size), seed, shuffle, holdout, part)
-        check_not_empty(source, plan)
-        if part == "validation" and num_shards is None:
-            plan = replace(plan, num_shards=shards_for_validation(source, plan))
+        if part == "validation":
+            self._source, plan = validation_view(source, plan)
+        check_not_empty(self._source, plan)
         self._begin(plan, consumed=0, cursors={})
 
     def _begin(self, plan: Plan, consumed: int, cursors: Mapping[int, Cursor]) -> None:
         """Stand behind the first ``consumed`` sequences of all ranks."""
         if plan.part == "train":
             check_degree(plan.num_shards, self._dp_size)
-        self.close()
+        self._stop()
         self._plan = plan
         self._consumed = consumed
         self._taken = 0
-        self._share = Share.of_rank(plan.num_shards, consumed, self._dp_rank, self._dp_size)
-        self._cursors = {shard: cursors.get(shard, Cursor()) for shard in self._share.shards()}
+        self._cursors = {shard: cursors.get(shard, Cursor()) for shard in self._share().shards()}
+
+    def _share(self) -> Share:
+        """Return the sequences this rank takes from now on."""
+        return Share.of_rank(self._plan.num_shards, self._global_sequences, self._dp_rank, self._dp_size)
+
+    @property
+    def _global_sequences(self) -> int:
+        """Sequences all ranks together have taken, if they have taken as many as this one."""
+        return self._consumed + self._taken * self._dp_size
 
     def __iter__(self) -> TokenLoader:
         """Return itself."""
@@ -122,7 +131,7 @@ class TokenLoader:
 
     def _start(self) -> SequenceReader:
         dataset = SequenceDataset(
-            self._source, self._tokenizer, self._plan, self._seq_len, self._share, self._cursors
+            self._source, self._tokenizer, self._plan, self._seq_len, self._share(), self._cursors
         )
         # Each worker owns its shards, so the number of workers must divide the number of shards.
         shards = len(self._cursors)
@@ -137,7 +146,7 @@ class TokenLoader:
         return {
             "num_shards": self._plan.num_shards,
             "sequences": self._taken,
-            "global_sequences": self._consumed + self._taken * self._dp_size,
+            "global_sequences": self._global_sequences,
             "shards": {str(shard): cursor.to_json() for shard, cursor in sorted(self._cursors.items())},
             "fingerprint": self._fingerprint(),
         }
@@ -163,7 +172,7 @@ class TokenLoader:
     def _fingerprint(self) -> dict[str, Any]:
         plan = self._plan
         return {
-            "source": self._source.identity(),
+            "source": self._identity,
             "tokenizer": self._tokenizer.fingerprint,
             "seq_len": self._seq_len,
             "seed": plan.seed,
@@ -173,7 +182,16 @@ class TokenLoader:
         }
 
     def close(self) -> None:
-        """Stop the workers; the loader can be iterated again from where it stands."""
+        """Stop the workers.
+
+        The loader can be iterated again: from where it stands, or for validation from the beginning,
+        so that every validation sees the same sequences.
+        """
+        self._stop()
+        if self._plan.part == "validation":
+            self._begin(self._plan, consumed=0, cursors={})
+
+    def _stop(self) -> None:
         if self._reader is not None:
             self._reader.close()
             self._reader = None

@@ -15,10 +15,20 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Identity", "Order", "epoch_order", "hash64", "is_held_out", "key64", "permute_list"]
+__all__ = [
+    "Identity",
+    "Order",
+    "epoch_order",
+    "hash64",
+    "held_out_documents",
+    "is_held_out",
+    "key64",
+    "permute_list",
+]
 
 _MASK = (1 << 64) - 1
 _ROUNDS = 6
+_CHUNK = 1 << 20
 
 
 def hash64(value: int) -> int:
@@ -43,7 +53,32 @@ def is_held_out(document: int, holdout: float) -> bool:
 
     The seed has no part in it, so that two runs with different seeds validate on the same text.
     """
-    return hash64(document) < holdout * 2.0**64
+    return hash64(document) < _threshold(holdout)
+
+
+def _threshold(share: float) -> int:
+    return int(share * 2.0**64)
+
+
+@lru_cache(maxsize=4)
+def held_out_documents(n: int, holdout: float) -> npt.NDArray[np.int64]:
+    """Return the held-out ones of the documents ``[0, n)``, ascending.
+
+    The same hash as :func:`is_held_out`, for a million documents at a time.
+    """
+    found = [np.zeros(0, dtype=np.int64)]
+    for start in range(0, n, _CHUNK):
+        documents = np.arange(start, min(start + _CHUNK, n), dtype=np.uint64)
+        found.append(documents[_hash64_array(documents) < np.uint64(_threshold(holdout))].astype(np.int64))
+    return np.concatenate(found)
+
+
+def _hash64_array(value: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    value = value + np.uint64(0x9E3779B97F4A7C15)
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    value ^= value >> np.uint64(31)
+    return value
 
 
 class Order(Protocol):

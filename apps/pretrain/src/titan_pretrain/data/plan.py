@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import Literal
 
 from titan_pretrain.data.order import is_held_out
@@ -20,15 +19,12 @@ __all__ = [
     "check_not_empty",
     "legal_degrees",
     "shards_for_training",
-    "shards_for_validation",
 ]
 
 Part = Literal["train", "validation"]
 
 DEFAULT_SHARDS = 48
 """Virtual shards of a run, unless its data-parallel degree asks for more: 48 has ten divisors."""
-
-_STREAM_VALIDATION_SHARDS = 8
 
 
 @dataclass(frozen=True)
@@ -65,38 +61,22 @@ def shards_for_training(dp_size: int) -> int:
     return math.lcm(DEFAULT_SHARDS, dp_size)
 
 
-def shards_for_validation(source: DocumentSource, plan: Plan) -> int:
-    """Return how many shards a validation reads side by side.
-
-    It doesn't depend on the number of ranks, and with few documents there are few shards: otherwise
-    many shards would start with the same document, and validation would see its first lines only.
-
-    Raises:
-        UsageError: No document is held out.
-    """
-    if not isinstance(source, IndexedSource):
-        return _STREAM_VALIDATION_SHARDS
-    kept = sum(1 for _ in islice(plan.kept(source), DEFAULT_SHARDS))
-    check_not_empty(source, plan)
-    return max(degree for degree in legal_degrees(DEFAULT_SHARDS) if degree <= kept)
-
-
 def check_not_empty(source: DocumentSource, plan: Plan) -> None:
     """Check that at least one document is left for this loader.
 
     Raises:
         DataError: The dataset is empty.
-        UsageError: The hold-out takes every document, or none.
+        UsageError: The hold-out takes every document.
     """
-    if not isinstance(source, IndexedSource) or next(plan.kept(source), None) is not None:
-        return
+    if not isinstance(source, IndexedSource):
+        return  # found out while reading
     if not len(source):
         raise DataError(f"data.dataset ({source.name}) has no documents")
-    share = "none" if plan.part == "validation" else "all"
-    raise UsageError(
-        f"validation.holdout ({plan.holdout:g}) takes {share} of the {len(source)} documents of "
-        f"data.dataset ({source.name}); change it, or give validation.data a dataset of its own"
-    )
+    if not any(plan.keeps(index) for index in range(len(source))):
+        raise UsageError(
+            f"validation.holdout ({plan.holdout:g}) takes all of the {len(source)} documents of "
+            f"data.dataset ({source.name}); lower it, or give validation.data a dataset of its own"
+        )
 
 
 def legal_degrees(num_shards: int) -> list[int]:

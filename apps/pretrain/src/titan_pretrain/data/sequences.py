@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import count, repeat
 
 from torch.utils.data import IterableDataset, get_worker_info
 
@@ -97,16 +97,20 @@ class SequenceDataset(IterableDataset[TokenSequence | Failure]):
         self._cursors = dict(cursors)
 
     def __iter__(self) -> Iterator[TokenSequence | Failure]:
-        """Yield this worker's sequences; after a :class:`Failure` comes nothing more."""
+        """Yield this worker's sequences, and after an error only the :class:`Failure`."""
         info = get_worker_info()
         share = self._share.of_worker(info.id, info.num_workers) if info else self._share
         try:
             yield from self._produce(share)
-        except PretrainError as error:
-            yield Failure(error, traceback.format_exc())
-        except Exception as error:
-            message = f"reading data.dataset ({self.source.name}) failed: {type(error).__name__}: {error}"
-            yield Failure(DataError(message), traceback.format_exc())
+        except (Exception, SystemExit) as error:
+            # A worker that ended could not be told from one that was killed.
+            yield from repeat(self._failure(error))
+
+    def _failure(self, error: BaseException) -> Failure:
+        if not isinstance(error, PretrainError):
+            reason = f"{type(error).__name__}: {error}"
+            error = DataError(f"reading data.dataset ({self.source.name}) failed: {reason}")
+        return Failure(error, traceback.format_exc())
 
     def _produce(self, share: Share) -> Iterator[TokenSequence]:
         packers = self._packers(share.shards())

@@ -94,7 +94,7 @@ def user_errors(spec: str) -> Iterator[None]:
         yield
     except (PretrainError, StopIteration):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{frame.filename}:{frame.lineno}"
         raise DataError(f"data.dataset ({spec}) raised {type(error).__name__}: {error} ({place})") from error

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import pytest
+
+from titan_pretrain.config.sections import DataConfig
+from titan_pretrain.data import build_source
+from titan_pretrain.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("jsonlines", r"data.dataset \(jsonlines\) is unknown; did you mean 'jsonl'\?"),
+        ("zzz", "use python-stdlib, text, jsonl, parquet, hf, c4 or module:function"),
+    ],
+)
+def test_unknown_dataset(name, message):
+    with pytest.raises(UsageError, match=message):
+        build_source(DataConfig(dataset=name), seed=0)
+
+
+def test_identity_tells_datasets_apart(kind, source_of, make_texts):
+    source = source_of(kind)
+    identity = source.identity()
+    assert identity == source_of(kind).identity()
+    assert all(isinstance(value, str | int) for value in identity.values())
+
+
+def test_sample_is_spread_and_complete(kind, source_of, make_texts):
+    texts = [f"text number {i}\n" for i in range(60)]
+    sampled = list(source_of(kind, texts).sample())
+    if kind == "text":  # has a file with all of them as well
+        assert "".join(sampled).count("text number") == 21 * 60
+    else:
+        assert sorted(sampled) == sorted(texts)

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import pytest
+
+from titan_pretrain.data.files import data_files, files_identity
+from titan_pretrain.errors import DataError, UsageError
+
+ENDINGS = (".txt",)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("b.txt", "a.txt", "deep/er/c.txt", "other.csv"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("patterns", "names"),
+    [
+        (["."], ["a.txt", "b.txt", "deep/er/c.txt"]),
+        (["*.txt"], ["a.txt", "b.txt"]),
+        (["**/c.txt"], ["deep/er/c.txt"]),
+        (["b.txt", "a.txt", "b.txt"], ["a.txt", "b.txt"]),
+        (["other.csv"], ["other.csv"]),  # a file that is named is taken whatever its ending
+    ],
+)
+def test_files_folders_and_globs(patterns, names, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    for base in ("", f"{folder}/"):
+        files = data_files("text", [base + pattern for pattern in patterns], ENDINGS)
+        assert [file.resolve().relative_to(folder).as_posix() for file in files] == names
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("missing.txt", r"data.path \(missing.txt\) doesn't exist; relative paths start at"),
+        ("*.nothing", r"data.path \(\*.nothing\) matches no file"),
+        ("empty", r"data.path \(empty\): the folder has no .txt file"),
+    ],
+)
+def test_paths_that_name_nothing(pattern, message, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    (folder / "empty").mkdir()
+    with pytest.raises(UsageError, match=message):
+        data_files("text", [pattern], ENDINGS)
+
+
+def test_no_path():
+    with pytest.raises(UsageError, match=r"data.path is missing: data.dataset \(text\)"):
+        data_files("text", [], ENDINGS)
+
+
+def test_unreadable_file(folder, monkeypatch):
+    def refuse(self, *args, **kwargs):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("pathlib.Path.open", refuse)  # chmod doesn't stop root
+    with pytest.raises(DataError, match=r"a.txt\) can't be read: Permission denied"):
+        data_files("text", [f"{folder}/a.txt"], ENDINGS)
+
+
+def test_identity_survives_a_move(folder, tmp_path_factory):
+    other = tmp_path_factory.mktemp("other")
+    for name in ("a.txt", "b.txt"):
+        (other / name).write_text(name)
+    files = [folder / "a.txt", folder / "b.txt"]
+    before = files_identity("text", files)
+    assert files_identity("text", [other / "a.txt", other / "b.txt"]) == before
+    (other / "b.txt").write_text("longer")
+    assert files_identity("text", [other / "a.txt", other / "b.txt"]) != before
