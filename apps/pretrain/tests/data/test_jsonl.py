@@ -51,6 +51,13 @@ def test_blank_lines_count_as_empty_documents(tmp_path):
     assert texts_of(source) == ["", "a", "", "", "b", ""]
 
 
+def test_lone_surrogates_are_replaced(tmp_path, make_loader, take):
+    write(tmp_path / "a.jsonl", rb'{"text": "a\ud800b \ud83d\ude42"}' + b"\n")
+    source = open_source(tmp_path)
+    assert source[0] == "a\ufffdb 🙂"
+    take(make_loader(source), 5)
+
+
 def test_several_files_and_kinds(tmp_path):
     write(tmp_path / "a.jsonl", DATA)
     write(tmp_path / "c.jsonl", DATA)

@@ -92,21 +92,23 @@ def test_workers_divide_the_shards(dp_size, wanted, started, make_loader, list_s
 
 
 ORPHANS = """
-    import multiprocessing, os, signal
+    import multiprocessing, os, signal, time
     from titan_pretrain.data import TokenLoader
     from titan_pretrain.data.source import ListSource
     from titan_pretrain.tokenizer import train_bpe
 
-    class Slow(ListSource):
+    class Stuck(ListSource):
+        reads = 0
         def __getitem__(self, index):
-            import time
-            time.sleep(3600 if index == 5 else 0)
+            self.reads += 1  # a sequence takes some 600 documents
+            time.sleep(3600 if self.reads > 1500 else 0)
             return super().__getitem__(index)
 
     texts = ["some words of text"] * 50
-    loader = TokenLoader(Slow("list", texts), train_bpe(texts, 300), seq_len=8, micro_batch_size=1, dp_rank=0,
+    loader = TokenLoader(Stuck("list", texts), train_bpe(texts, 300), seq_len=4096, micro_batch_size=1, dp_rank=0,
                          dp_size=1, seed=0, shuffle=True, document_mask=True, workers=2)
     next(loader)
+    time.sleep(1)
     print(*(child.pid for child in multiprocessing.active_children()), flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 """

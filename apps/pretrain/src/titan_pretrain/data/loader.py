@@ -28,6 +28,7 @@ from titan_pretrain.tokenizer import Tokenizer
 __all__ = ["TokenLoader"]
 
 _BATCHES_AHEAD = 4
+_TOKENS_AT_ONCE = 4096
 
 
 class TokenLoader:
@@ -130,13 +131,15 @@ class TokenLoader:
         return make_batch(sequences, document_mask=self._document_mask)
 
     def _start(self) -> SequenceReader:
-        dataset = SequenceDataset(
-            self._source, self._tokenizer, self._plan, self._seq_len, self._share(), self._cursors
-        )
         # Each worker owns its shards, so the number of workers must divide the number of shards.
         shards = len(self._cursors)
         workers = max((n for n in legal_degrees(shards) if n <= self._workers), default=0)
-        return SequenceReader(dataset, workers, ahead=_BATCHES_AHEAD * self._micro_batch_size)
+        # Handing over costs the training process more than a short sequence is worth.
+        chunk = max(_TOKENS_AT_ONCE // self._seq_len, 1) if workers else 1
+        dataset = SequenceDataset(
+            self._source, self._tokenizer, self._plan, self._seq_len, self._share(), self._cursors, chunk
+        )
+        return SequenceReader(dataset, workers, ahead=-(-_BATCHES_AHEAD * self._micro_batch_size // chunk))
 
     def state_dict(self) -> dict[str, Any]:
         """Return where this rank stands after the batches it has returned; JSON-able.

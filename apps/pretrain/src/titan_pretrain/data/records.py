@@ -40,7 +40,7 @@ def text_of(record: Any, key: str, where: str) -> str:
         DataError: There is no such field, or it isn't text.
     """
     if isinstance(record, str):
-        return record
+        return _repaired(record)
     if not isinstance(record, Mapping):
         raise DataError(f"{where} is {_type_name(record)}, not a text or an object with a text in {key!r}")
     if key not in record:
@@ -50,6 +50,15 @@ def text_of(record: Any, key: str, where: str) -> str:
         return ""
     if not isinstance(text, str):
         raise DataError(f"{where}: data.text_key ({key}) holds {_type_name(text)}, not text")
+    return _repaired(text)
+
+
+def _repaired(text: str) -> str:
+    r"""Replace lone surrogates: JSON can spell them (``"\ud800"``), UTF-8 and tokenizers can't."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import count, repeat
+from itertools import count, islice, repeat
 
 from torch.utils.data import IterableDataset, get_worker_info
 
@@ -68,7 +68,7 @@ class Share:
         return -((shard - self.consumed) // self.num_shards)
 
 
-class SequenceDataset(IterableDataset[TokenSequence | Failure]):
+class SequenceDataset(IterableDataset[list[TokenSequence | Failure]]):
     """Reads, tokenizes and packs; endless.
 
     Args:
@@ -78,6 +78,7 @@ class SequenceDataset(IterableDataset[TokenSequence | Failure]):
         seq_len: Tokens per sequence, T.
         share: The rank's sequences.
         cursors: Where each of the rank's shards goes on; a missing one starts at its beginning.
+        chunk: Sequences that a worker hands over at once.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class SequenceDataset(IterableDataset[TokenSequence | Failure]):
         seq_len: int,
         share: Share,
         cursors: Mapping[int, Cursor],
+        chunk: int = 1,
     ) -> None:
         self.source = source
         self._tokenizer = tokenizer
@@ -95,9 +97,15 @@ class SequenceDataset(IterableDataset[TokenSequence | Failure]):
         self._seq_len = seq_len
         self._share = share
         self._cursors = dict(cursors)
+        self._chunk = chunk
 
-    def __iter__(self) -> Iterator[TokenSequence | Failure]:
-        """Yield this worker's sequences, and after an error only the :class:`Failure`."""
+    def __iter__(self) -> Iterator[list[TokenSequence | Failure]]:
+        """Yield chunks of this worker's sequences, and after an error only the :class:`Failure`."""
+        items = self._items()
+        while True:
+            yield list(islice(items, self._chunk))
+
+    def _items(self) -> Iterator[TokenSequence | Failure]:
         info = get_worker_info()
         share = self._share.of_worker(info.id, info.num_workers) if info else self._share
         try:

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import warnings
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -28,8 +29,6 @@ from titan_pretrain.errors import DataError
 
 __all__ = ["SequenceReader"]
 
-_MAX_PREFETCH = 64
-
 
 class _WorkerDiedError(Exception):
     """Raised by the signal handler while the training process waits for a worker."""
@@ -39,18 +38,17 @@ class SequenceReader:
     """Reads a :class:`SequenceDataset`, in this process or through workers, in order.
 
     Args:
-        dataset: What to read.
+        dataset: What to read; its chunks are a worker's consecutive sequences.
         workers: Number of worker processes; 0 reads here.
-        ahead: Sequences that all workers together prepare in advance.
+        ahead: Chunks that all workers together prepare in advance.
     """
 
     def __init__(self, dataset: SequenceDataset, workers: int, ahead: int) -> None:
         self._processes: list[BaseProcess] = []
-        self._items: Iterator[TokenSequence | Failure] | None
-        if workers:
-            self._items = self._start(dataset, workers, ahead)
-        else:
-            self._items = iter(dataset)
+        self._ready: deque[TokenSequence | Failure] = deque()
+        self._num_chunks = max(workers, 1)
+        self._chunks: Iterator[list[TokenSequence | Failure]] | None
+        self._chunks = self._start(dataset, workers, ahead) if workers else iter(dataset)
 
     def __next__(self) -> TokenSequence:
         """Return the next sequence.
@@ -58,19 +56,26 @@ class SequenceReader:
         Raises:
             PretrainError: What went wrong in the worker, usually a DataError.
         """
-        if self._items is None:
-            raise DataError("the data loader is closed")
-        try:
-            with self._watching():
-                item = next(self._items)
-        except (_WorkerDiedError, RuntimeError, OSError, EOFError) as error:
-            if not self._processes:
-                raise
-            raise self._death() from error
+        if not self._ready:
+            self._fetch()
+        item = self._ready.popleft()
         if isinstance(item, Failure):
             self.close()
             raise item.error from RuntimeError(f"in a data worker:\n{item.details}")
         return item
+
+    def _fetch(self) -> None:
+        """Take a chunk of each worker; the rank's sequences are the workers' in turn."""
+        if self._chunks is None:
+            raise DataError("the data loader is closed")
+        try:
+            with self._watching():
+                chunks = [next(self._chunks) for _ in range(self._num_chunks)]
+        except (_WorkerDiedError, RuntimeError, OSError, EOFError) as error:
+            if not self._processes:
+                raise
+            raise self._death() from error
+        self._ready.extend(item for turn in zip(*chunks, strict=True) for item in turn)
 
     def close(self) -> None:
         """Stop the workers."""
@@ -81,9 +86,12 @@ class SequenceReader:
         for process in self._processes:
             process.join()
         self._processes = []
-        self._items = None
+        self._ready.clear()
+        self._chunks = None
 
-    def _start(self, dataset: SequenceDataset, workers: int, ahead: int) -> Iterator[TokenSequence | Failure]:
+    def _start(
+        self, dataset: SequenceDataset, workers: int, ahead: int
+    ) -> Iterator[list[TokenSequence | Failure]]:
         # Linux: fork is fast and shares the dataset's memory; nothing here touches a GPU.
         context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
         before = set(multiprocessing.active_children())
@@ -95,12 +103,12 @@ class SequenceReader:
                 num_workers=workers,
                 collate_fn=_unchanged,
                 worker_init_fn=partial(_init_worker, os.getpid()),
-                prefetch_factor=min(max(-(-ahead // workers), 2), _MAX_PREFETCH),
+                prefetch_factor=max(-(-ahead // workers), 2),
                 multiprocessing_context=context,
             )
-            items = iter(loader)
+            chunks = iter(loader)
         self._processes = [child for child in multiprocessing.active_children() if child not in before]
-        return items
+        return chunks
 
     @contextmanager
     def _watching(self) -> Iterator[None]:

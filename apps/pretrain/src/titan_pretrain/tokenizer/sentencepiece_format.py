@@ -88,8 +88,11 @@ def load_sentencepiece(file: Path) -> SentencePieceTokenizer:
         UsageError: The ``sentencepiece`` package is missing.
         DataError: The file isn't a sentencepiece model, or names no end-of-document token.
     """
+    content = file.read_bytes()
     try:
-        tokenizer = SentencePieceTokenizer(file.read_bytes())
+        if not content:  # the library takes it for a model without pieces
+            raise RuntimeError("empty file")
+        tokenizer = SentencePieceTokenizer(content)
     except RuntimeError:
         raise DataError(
             f"tokenizer.path ({file}) is neither a tokenizer.json, nor a tiktoken file, nor a complete "
