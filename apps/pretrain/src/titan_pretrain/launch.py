@@ -58,12 +58,18 @@ def launch(options: LaunchOptions, choice: ConfigChoice, config: TrainConfig, re
     parsed = _parse(torchrun_arguments(options))
     parsed.training_script_args = child  # not parsed: torchrun takes abbreviations of its own options
     variables = _variables(options, config, resume)
-    with _environment(variables):
-        code = _run(parsed)
-    if code and RUN_DIR_VARIABLE in variables:
-        with contextlib.suppress(OSError):  # it holds something, then it stays
-            Path(variables[RUN_DIR_VARIABLE]).rmdir()
-    return code
+    try:
+        with _environment(variables):
+            return _run(parsed)
+    finally:
+        _remove_if_empty(variables.get(RUN_DIR_VARIABLE))
+
+
+def _remove_if_empty(folder: str | None) -> None:
+    """A run that failed before it wrote anything leaves nothing."""
+    if folder is not None:
+        with contextlib.suppress(OSError):
+            Path(folder).rmdir()
 
 
 def torchrun_arguments(options: LaunchOptions) -> list[str]:
@@ -81,7 +87,9 @@ def _check_config_file(config: str) -> None:
 
 
 def _parse(arguments: list[str]) -> Any:
-    from torch.distributed.run import get_args_parser
+    # Read when torch is loaded: its C++ side reports each failed connection with a page of frames.
+    with _environment({"TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "FATAL")}):
+        from torch.distributed.run import get_args_parser
 
     parser = get_args_parser()
     parser.prog = "torchrun"
@@ -142,10 +150,16 @@ def _run(parsed: Any) -> int:
     except SignalException as error:
         note(f"stopped by {signal.Signals(error.sigval).name}")
         return 128 + int(error.sigval)
-    except (ValueError, AssertionError, RuntimeError, OSError, RendezvousError) as error:
-        first = str(error).strip().partition("\n")[0]
-        raise PretrainError(f"the processes can't be started: {first or type(error).__name__}") from None
+    except (ValueError, AssertionError) as error:
+        raise UsageError(f"torchrun refuses its options: {_first_line(error)}") from None
+    except (RuntimeError, OSError, RendezvousError) as error:
+        raise PretrainError(f"the processes can't be started: {_first_line(error)}") from None
     return 0
+
+
+def _first_line(error: BaseException) -> str:
+    root = error.__cause__ or error  # a rendezvous error only points at its cause
+    return str(root).strip().partition("\n")[0] or type(root).__name__
 
 
 def _report(failures: Mapping[int, Any]) -> int:
