@@ -1,7 +1,5 @@
 """``config`` and ``presets``: data on stdout, messages on stderr."""
 
-
-
 from __future__ import annotations
 
 import io

@@ -1,7 +1,5 @@
 """Exceptions of every kind: lines on stderr, exit codes, and no traceback but for those who ask."""
 
-
-
 from __future__ import annotations
 
 from collections.abc import Callable
