@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import pickle
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -137,17 +138,26 @@ def on_main(fn: Callable[[], _T]) -> _T:
     Args:
         fn: returns, or raises, something that can be pickled.
     """
-    outcome: list[tuple[_T | None, Exception | None]] = [(None, None)]
+    box: list[tuple[_T | None, Exception | None]] = [(None, None)]
     if dist.get_rank() == 0:
         try:
-            outcome = [(fn(), None)]
+            box = [(fn(), None)]
         except Exception as error:  # whatever it is, the peers must learn of it
-            outcome = [(None, error)]
-    dist.broadcast_object_list(outcome, src=0)
-    result, error = outcome[0]
-    if error is not None:
-        raise error
+            box = [(None, _sendable(error))]
+    dist.broadcast_object_list(box, src=0)
+    result, failure = box[0]
+    if failure is not None:
+        raise failure
     return cast(_T, result)
+
+
+def _sendable(error: Exception) -> Exception:
+    """``error``, or its words if it can't be unpickled (required keyword arguments, say)."""
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 -- made a moment ago
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
 
 
 def is_lost_peer(error: BaseException) -> bool:

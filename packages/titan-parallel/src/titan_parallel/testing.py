@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import FileStore  # torch.distributed does not export their types
 
 from titan_parallel.errors import RankError
 
@@ -63,7 +64,7 @@ def _child(
     try:
         torch.set_num_threads(1)
         os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size), LOCAL_RANK=str(rank))
-        store = dist.FileStore(str(folder / "store"), world_size)
+        store = FileStore(str(folder / "store"), world_size)
         dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size)
         result = fn(*args)
         dist.barrier()
