@@ -39,7 +39,10 @@ def program() -> None:
 @click.option(
     "--json", "json_path", type=click.Path(path_type=Path), help="Write the result to this file too."
 )
-def trainer(config: str, overrides: tuple[str, ...], rounds: int, json_path: Path | None) -> None:
+@click.option("--require", type=float, metavar="RATIO", help="Fail if the trainer is slower than this share.")
+def trainer(
+    config: str, overrides: tuple[str, ...], rounds: int, json_path: Path | None, require: float | None
+) -> None:
     """Tokens per second of the trainer against a bare PyTorch loop."""
     from titan_bench.report import print_trainer, save_trainer
     from titan_bench.trainer import measure_trainer
@@ -50,6 +53,9 @@ def trainer(config: str, overrides: tuple[str, ...], rounds: int, json_path: Pat
     print_trainer(result)
     if json_path is not None:
         save_trainer(json_path, loaded.config, result)
+    if require is not None and result.comparison.ratio < require:
+        ratio = result.comparison.ratio
+        raise BenchError(f"--require ({require:g}): the trainer reached {ratio:.3f} of the bare loop's speed")
 
 
 def run(arguments: Sequence[str]) -> int:
