@@ -111,3 +111,42 @@ def test_a_missing_python_is_named_in_one_line(checkout, tmp_path, pythons, word
     assert done.returncode == 2
     assert words in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.fixture
+def own_torch(checkout, tmp_path):
+    """A user's own environment: a CPU build of torch inside, no stamp; beside it a Titan V."""
+    shutil.copy(ROOT / "scripts/setup_venv.py", checkout / "scripts")
+    shutil.copy(ROOT / "scripts/choose_torch.py", checkout / "scripts")
+    shutil.copy(ROOT / "constraints.txt", checkout)
+    for project in ROOT.glob("*/*/pyproject.toml"):
+        copy = checkout / project.relative_to(ROOT)
+        copy.parent.mkdir(parents=True)
+        shutil.copy(project, copy)
+    venv.create(checkout / ".venv", with_pip=False, symlinks=True)
+    site = Path(sysconfig.get_path("purelib", vars={"base": str(checkout / ".venv")}))
+    for name, text in {
+        "torch/__init__.py": "",
+        "torch/version.py": "__version__ = '2.13.0+cpu'\ncuda: Optional[str] = None\n",
+        "torch-2.13.0+cpu.dist-info/METADATA": "Metadata-Version: 2.1\nName: torch\nVersion: 2.13.0+cpu\n",
+        "torch-2.13.0+cpu.dist-info/RECORD": "",
+    }.items():
+        (site / name).parent.mkdir(exist_ok=True)
+        (site / name).write_text(text)
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    smi = tools / "nvidia-smi"
+    smi.write_text("#!/bin/sh\necho '580.95.05, 7.0, NVIDIA TITAN V'\n")
+    smi.chmod(0o755)
+    return checkout, site, f"{tools}:{os.environ['PATH']}"
+
+
+def test_a_torch_that_can_not_use_the_card_is_left_alone_and_the_remedy_named(own_torch, tmp_path):
+    checkout, site, path = own_torch
+    before = sorted(file.name for file in site.iterdir())
+    done = call(checkout / "run_train.sh", cwd=tmp_path, PATH=path)
+    assert done.returncode == 2
+    assert "installed torch (2.13.0+cpu) is a CPU build and can't use NVIDIA TITAN V" in done.stderr
+    python = checkout / ".venv/bin/python"
+    assert f"'{python}' -m pip install --force-reinstall torch==2.13.0+cu126 --index-url" in done.stderr
+    assert sorted(file.name for file in site.iterdir()) == before
