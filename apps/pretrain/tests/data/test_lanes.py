@@ -167,6 +167,22 @@ def test_hold_out_is_disjoint_complete_and_the_same_in_every_epoch():
     assert trained | validated == set(itertools.chain(*parts))
 
 
+def test_hold_out_of_many_small_parts():
+    parts = [[f"text {i}"] for i in range(400)]
+    plan = Plan(8, 0, False, 0.1, "validation")
+    validation = StreamDocuments(Parts(parts), plan, dict.fromkeys(range(8), Cursor()))
+    validated = {validation.fetch(shard, i).text for shard in range(8) for i in range(30)}
+    assert 20 < len(validated) < 70
+
+
+def test_snapshot_behind_the_document_is_an_error():
+    documents = StreamDocuments(Parts(parts_of(2000)), Plan(1, 0, True), {0: Cursor()})
+    snapshot = [documents.fetch(0, i).snapshot for i in range(1500)][-1]
+    resumed = StreamDocuments(Parts(parts_of(2000)), Plan(1, 0, True), {0: Cursor(3, 0, snapshot)})
+    with pytest.raises(DataError, match="checkpoint's data state doesn't fit"):
+        resumed.fetch(0, 3)
+
+
 def test_validation_opens_few_parts():
     source = Parts(parts_of(*(1000,) * 48))
     plan = Plan(8, 0, False, 0.1, "validation")

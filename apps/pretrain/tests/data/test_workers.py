@@ -105,8 +105,8 @@ ORPHANS = """
             return super().__getitem__(index)
 
     texts = ["some words of text"] * 50
-    loader = TokenLoader(Stuck("list", texts), train_bpe(texts, 300), seq_len=4096, micro_batch_size=1, dp_rank=0,
-                         dp_size=1, seed=0, shuffle=True, document_mask=True, workers=2)
+    loader = TokenLoader(Stuck("list", texts), train_bpe(texts, 300), seq_len=4096, micro_batch_size=1,
+                         dp_rank=0, dp_size=1, seed=0, shuffle=True, document_mask=True, workers=2)
     next(loader)
     time.sleep(1)
     print(*(child.pid for child in multiprocessing.active_children()), flush=True)

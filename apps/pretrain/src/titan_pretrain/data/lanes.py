@@ -97,6 +97,8 @@ class _Lane:
     def take(self, position: int) -> tuple[str, Json]:
         """Return the document at a position of the lane, and its block's snapshot."""
         while position not in self._waiting:
+            if position < self._reader.position:
+                raise DataError("the checkpoint's data state doesn't fit together: it is damaged")
             self._sort_in(self._reader.next_block())
         return self._waiting.pop(position)
 
@@ -108,7 +110,11 @@ class _Lane:
 
 
 class _LaneReader:
-    """Reads a lane block by block, from the start or from a snapshot."""
+    """Reads a lane block by block, from the start or from a snapshot.
+
+    Attributes:
+        position: Documents of the lane that are read, over all epochs.
+    """
 
     def __init__(self, source: StreamSource, plan: Plan, lane: int, num_lanes: int) -> None:
         self._source = source
@@ -116,7 +122,7 @@ class _LaneReader:
         self._lane = lane
         self._num_lanes = num_lanes
         self._reader: PartReader | None = None
-        self._position = 0  # documents of the lane so far
+        self.position = 0
         self._epoch = 0
         self._block = 0  # within the epoch
         self._turn = 0  # which of the epoch's parts
@@ -124,7 +130,7 @@ class _LaneReader:
 
     def seek(self, snapshot: Mapping[str, Json]) -> None:
         """Go to the start of a block."""
-        self._position = snapshot["position"]
+        self.position = snapshot["position"]
         self._epoch = snapshot["epoch"]
         self._block = snapshot["block"]
         self._turn = snapshot["turn"]
@@ -138,7 +144,7 @@ class _LaneReader:
 
     def _snapshot(self) -> dict[str, Json]:
         return {
-            "position": self._position,
+            "position": self.position,
             "epoch": self._epoch,
             "block": self._block,
             "turn": self._turn,
@@ -157,8 +163,8 @@ class _LaneReader:
             snapshot = self._snapshot()
             texts = list(islice(self._rest_of_epoch(), self._block_size))
             if texts:
-                block = Block(self._position, self._shuffled(texts), snapshot)
-                self._position += len(texts)
+                block = Block(self.position, self._shuffled(texts), snapshot)
+                self.position += len(texts)
                 self._block += 1
                 return block
             empty_epochs += self._block == 0
