@@ -162,7 +162,7 @@ def _jsonl(folder: Path, texts: Sequence[str], suffix: str, files: int) -> DataC
 
 
 def _text(folder: Path, texts: Sequence[str]) -> DataConfig:
-    (folder / "big.txt").write_text("\n".join(texts * 20), encoding="utf-8")
+    (folder / "big.txt").write_text("a line of a large file\n" * 2000, encoding="utf-8")
     for i, text in enumerate(texts):
         (folder / f"{i}.txt").write_text(text, encoding="utf-8")
     return DataConfig(dataset="text", path=(str(folder),))

@@ -44,8 +44,6 @@ def documents_seen(loader, batches):
 
 
 def test_training_and_validation_share_no_document(kind, source_of, make_loader):
-    if kind == "text":
-        pytest.skip("the text dataset of these tests holds each text twice")
     texts = [f"<{i}>" + "x" * (i % 40) for i in range(200)]
     source = source_of(kind, texts)
     options = {"holdout": 0.15, "seq_len": 64, "micro_batch_size": 48}
