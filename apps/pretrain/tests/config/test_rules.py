@@ -47,7 +47,7 @@ Complain = Callable[..., list[str]]
             "parallel.dp_shard = 4 must be the number of processes, 3; start 4 processes, or change the degrees",
         ),
         (
-            ["training.global_batch_size=16"],
+            ["training.micro_batch_size=8", "training.global_batch_size=16"],
             3,
             "--set training.global_batch_size=16: training.global_batch_size (16): must be divisible by "
             "training.micro_batch_size (8) * data-parallel ranks (3); use 24",

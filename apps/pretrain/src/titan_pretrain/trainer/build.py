@@ -29,12 +29,13 @@ def build_model(
     """
     with torch.device("meta"):
         model = Llama3(config.model)
-    if config.activation.checkpoint != "none":
-        every = config.activation.every_k if config.activation.checkpoint == "every_k" else 1
-        checkpoint_blocks(model.layers, every=every)
+    # From the inside out: the compiled code, its recomputation, FSDP's hooks, which can't be compiled.
     if config.compile.enable:
         for block in model.layers.values():
-            block.compile(fullgraph=True)
+            block.forward = torch.compile(block.forward, fullgraph=True)
+    if config.activation.checkpoint != "none":
+        every = config.activation.every_k if config.activation.checkpoint == "every_k" else 1
+        checkpoint_blocks(model.layers.values(), every=every)
     shard_model(
         model,
         model.layers.values(),

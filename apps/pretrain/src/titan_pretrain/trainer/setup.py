@@ -134,7 +134,7 @@ class Setup:
             document_mask=data.document_mask,
             workers=0 if validation else data.workers,
             holdout=holdout,
-            part="validation" if validation and holdout else "train",
+            part="validation" if validation else "train",
         )
 
 
