@@ -32,7 +32,6 @@ PACKAGES = {
 }
 CONSTRAINTS = ROOT / "constraints.txt"
 TORCH = next(line for line in CONSTRAINTS.read_text().splitlines() if line.startswith("torch=="))
-SECOND_CALL_S = 15
 # Several ranks share a machine in the tests; more threads than cores would slow each other down.
 TEST_ENV = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default", "HF_HUB_OFFLINE": "1"}
 

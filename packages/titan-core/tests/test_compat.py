@@ -1,4 +1,4 @@
-"""The tested range, the single warning, and the feature probes."""
+"""The tested range and the single warning."""
 
 import warnings
 
@@ -9,12 +9,10 @@ from titan_core import compat
 
 
 @pytest.fixture(autouse=True)
-def _fresh_caches():
+def _fresh_cache():
     compat.warn_if_untested.cache_clear()
-    compat.features.cache_clear()
     yield
     compat.warn_if_untested.cache_clear()
-    compat.features.cache_clear()
 
 
 @pytest.mark.parametrize("version", ["2.11.0", "2.13.0+cpu", "2.13.0+cu126", "2.14.1", "2.14.0a0+git1234"])
@@ -44,15 +42,3 @@ def test_a_tested_version_is_silent(monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         compat.warn_if_untested()
-
-
-def test_probes_follow_the_attributes_not_the_version(monkeypatch):
-    monkeypatch.setattr(torch, "__version__", "2.0.0")
-    assert compat.features().fsdp_force_sum is hasattr(
-        torch.distributed.fsdp.FSDPModule, "set_force_sum_reduction_for_comms"
-    )
-    monkeypatch.delattr(torch.distributed.fsdp.FSDPModule, "set_force_sum_reduction_for_comms", raising=False)
-    monkeypatch.setattr(torch.nn.functional, "grouped_mm", object(), raising=False)
-    compat.features.cache_clear()
-    assert compat.features().fsdp_force_sum is False
-    assert compat.features().grouped_mm is True

@@ -1,21 +1,14 @@
-"""Which PyTorch this is: whether the version is tested, and which features it has.
-
-Features are probed by attribute, never derived from the version number: nightlies, vendor builds
-and backports carry misleading numbers.
-"""
+"""Which PyTorch this is, and whether its version is tested."""
 
 from __future__ import annotations
 
 import functools
 import re
 import warnings
-from dataclasses import dataclass
 
 import torch
-from torch.distributed.fsdp import FSDPModule
-from torch.nn import functional
 
-__all__ = ["FIRST_TESTED", "LAST_TESTED", "Features", "UntestedTorchWarning", "features", "warn_if_untested"]
+__all__ = ["FIRST_TESTED", "LAST_TESTED", "UntestedTorchWarning", "untested_reason", "warn_if_untested"]
 
 FIRST_TESTED = (2, 11)
 """Oldest PyTorch release that ``nox -s compat`` covers."""
@@ -25,31 +18,6 @@ LAST_TESTED = (2, 14)
 
 class UntestedTorchWarning(UserWarning):
     """This PyTorch version is outside the tested range."""
-
-
-@dataclass(frozen=True)
-class Features:
-    """What this PyTorch build offers beyond the oldest release."""
-
-    fsdp_force_sum: bool
-    """FSDP2 can reduce gradients with a plain sum, which gloo needs for a custom divide factor."""
-    fused_rms_norm: bool
-    """``aten::_fused_rms_norm`` exists, so RMSNorm is one kernel without ``torch.compile``."""
-    linear_cross_entropy: bool
-    """``torch.nn.functional.linear_cross_entropy`` exists (logits in chunks)."""
-    grouped_mm: bool
-    """``torch.nn.functional.grouped_mm`` exists."""
-
-
-@functools.cache
-def features() -> Features:
-    """Probe the running PyTorch once."""
-    return Features(
-        fsdp_force_sum=hasattr(FSDPModule, "set_force_sum_reduction_for_comms"),
-        fused_rms_norm=hasattr(torch.ops.aten, "_fused_rms_norm"),
-        linear_cross_entropy=hasattr(functional, "linear_cross_entropy"),
-        grouped_mm=hasattr(functional, "grouped_mm"),
-    )
 
 
 def untested_reason(version: str) -> str | None:

@@ -23,6 +23,7 @@ from torch._C._distributed_c10d import (  # torch.distributed does not export th
     TCPStore,
 )
 
+from titan_core.compat import warn_if_untested
 from titan_parallel.errors import TopologyError
 
 __all__ = ["Runtime", "is_lost_peer", "leave", "on_main", "start"]
@@ -70,6 +71,7 @@ def start(*, timeout_s: float = 600.0, env: Mapping[str, str] = os.environ) -> R
     Raises:
         TopologyError: ``RANK`` is set but its companions are not, or are no numbers.
     """
+    warn_if_untested()
     rank, world_size, local_rank = _ranks(env)
     device = _device(local_rank)
     attempt = int(env.get("TORCHELASTIC_RESTART_COUNT", "0"))
