@@ -185,7 +185,7 @@ def train(session: nox.Session) -> None:
     prepare_train_venv(session, work / "venv")
     session.run("python", "scripts/check_demo.py", str(runs), *run_train, env=environment, external=True)
     bench = str(work / "venv/bin/titan-bench")
-    session.run(bench, "trainer", "--rounds", "40", "--require", "0.97", external=True)
+    session.run(bench, "trainer", "--rounds", "60", "--require", "0.97", external=True)
 
 
 @nox.session

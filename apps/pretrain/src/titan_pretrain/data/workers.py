@@ -6,6 +6,7 @@ workers never outlive the training process.
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -116,12 +117,18 @@ class SequenceReader:
         if not self._processes or threading.current_thread() is not threading.main_thread():
             yield
             return
+        # What a handler raises inside a garbage collector's callback is lost.  (What is lost elsewhere,
+        # in a __del__ say, the DataLoader notices within five seconds.)
+        collects = gc.isenabled()
+        gc.disable()
         previous = signal.signal(signal.SIGCHLD, self._on_child_signal)
         try:
             self._on_child_signal(0, None)  # it may have died since the last call
             yield
         finally:
             signal.signal(signal.SIGCHLD, previous)
+            if collects:
+                gc.enable()
 
     def _on_child_signal(self, _signal: int, _frame: FrameType | None) -> None:
         if not all(process.is_alive() for process in self._processes):

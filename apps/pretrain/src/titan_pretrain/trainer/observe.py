@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -113,7 +114,8 @@ class Observer:
             lines.append(f"report      {write_report(run_dir)}")
         if checkpoint is not None:
             lines.append(f"checkpoint  {checkpoint}")
-            lines.append(f"next        titan-pretrain export --to hf {run_dir} {run_dir / 'hf'}")
+            folders = shlex.join([str(run_dir), str(run_dir / "hf")])
+            lines.append(f"next        titan-pretrain export --to hf {folders}")
         for line in lines:
             self.progress.say(line)
 
