@@ -33,6 +33,7 @@ PACKAGES = {
 CONSTRAINTS = ROOT / "constraints.txt"
 TORCH = next(line for line in CONSTRAINTS.read_text().splitlines() if line.startswith("torch=="))
 # Several ranks share a machine in the tests; more threads than cores would slow each other down.
+QUICK = ("-c", "pyproject.toml", "-m", "not gpu and not slow")
 TEST_ENV = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default", "HF_HUB_OFFLINE": "1"}
 
 PROJECTS = {name: nox.project.load_toml(ROOT / path / "pyproject.toml") for name, path in PACKAGES.items()}
@@ -124,7 +125,7 @@ def prepare_train_venv(session: nox.Session, venv: Path) -> Path:
 
 @nox.session
 def isolated(session: nox.Session) -> None:
-    """Each package as a wheel, alone with what it declares; its own tests on top.
+    """Each package as a wheel, alone with what it declares; its own tests on top, but the slow ones.
 
     torch and its dependencies are installed once and shared by a path file, for every package
     declares torch; everything else is installed anew for each.
@@ -171,7 +172,7 @@ def test_alone(session: nox.Session, name: str, venv: Path, base: Path, wheels: 
     session.run(python, "scripts/import_all.py", name, env=TEST_ENV, external=True)
     session.run(*pip, *test_group(name), external=True)
     folder = str(ROOT / PACKAGES[name] / "tests")
-    session.run(python, "-m", "pytest", "-c", "pyproject.toml", folder, env=TEST_ENV, external=True)
+    session.run(python, "-m", "pytest", *QUICK, folder, env=TEST_ENV, external=True)
 
 
 @nox.session(venv_backend="none")

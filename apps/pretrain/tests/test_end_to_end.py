@@ -16,6 +16,8 @@ import torch
 from titan_parallel.checkpoint import CheckpointReader
 from titan_pretrain.config.run_folder import newest_checkpoint
 
+pytestmark = pytest.mark.slow  # every test starts several processes
+
 SMALL = {
     "model.dim": 64,
     "model.n_layers": 2,
@@ -113,7 +115,6 @@ def straight(tmp_path_factory):
     return folders
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
 def test_kill_9_and_resume_is_bit_identical(straight, tmp_path, processes):
     arguments = ["--nproc", str(processes)]
