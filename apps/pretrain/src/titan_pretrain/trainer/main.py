@@ -7,10 +7,10 @@ from functools import partial
 
 import torch
 
-from titan_parallel.runtime import Runtime, is_lost_peer, on_main, start
+from titan_parallel.runtime import Runtime, on_main, start
 from titan_pretrain.config.sections import TrainConfig
-from titan_pretrain.errors import TrainingError
 from titan_pretrain.trainer.build import load_initial_weights
+from titan_pretrain.trainer.failures import explain
 from titan_pretrain.trainer.loop import Loop
 from titan_pretrain.trainer.observe import Observer
 from titan_pretrain.trainer.resume import Start, changed_options, find_start
@@ -39,13 +39,10 @@ def run(config: TrainConfig, *, resume: str | None = None) -> int:
     try:
         return _run(config, resume, runtime)
     except RuntimeError as error:
-        if not is_lost_peer(error):
+        known = explain(error, config, runtime)
+        if known is None:
             raise
-        raise TrainingError(
-            f"rank {runtime.rank} lost contact with another rank, which ended or did not answer within "
-            f"run.comm_timeout_s ({config.run.comm_timeout_s})",
-            hint="the first error above is the cause; --resume auto continues from the last checkpoint",
-        ) from error
+        raise known from error
 
 
 def _run(config: TrainConfig, resume: str | None, runtime: Runtime) -> int:
