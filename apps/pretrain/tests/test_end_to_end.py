@@ -29,6 +29,7 @@ SMALL = {
     "training.seq_len": 64,
     "training.micro_batch_size": 2,
     "lr.warmup_steps": 4,
+    "lr.schedule": "cosine",
     "checkpoint.every": 10,
     "metrics.every": 1,
     "metrics.tensorboard": "false",
