@@ -55,5 +55,19 @@ def test_disabled_is_one_forever(finite):
     loss = torch.ones(())
     assert scaler.scale == 1.0
     assert scaler.scale_loss(loss) is loss
-    scaler.load_state_dict({"scale": 8.0, "good_steps": 1, "skips_in_a_row": 0, "skipped": 0})
+    scaler.load_state_dict({"enabled": True, "scale": 8.0, "good_steps": 1, "skipped": 0})
     assert scaler.scale == 1.0
+
+
+def test_a_scale_of_a_disabled_scaler_is_not_taken_up():
+    scaler = DynamicLossScaler(scale=4096.0)
+    scaler.load_state_dict(DynamicLossScaler(enabled=False).state_dict())
+    assert scaler.scale == 4096.0
+
+
+def test_skips_in_a_row_are_counted_anew_after_a_resume():
+    first, second = DynamicLossScaler(), DynamicLossScaler()
+    for _ in range(3):
+        first.update(False)
+    second.load_state_dict(first.state_dict())
+    assert (second.skips_in_a_row, second.skipped, second.scale) == (0, 3, first.scale)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import suppress
 from typing import NoReturn
 
 from titan_pretrain.cli.app import main as run_command_line
@@ -13,11 +15,19 @@ __all__ = ["main"]
 def main() -> NoReturn:
     """Run the command line and end the process with its exit code."""
     code = run_command_line()
-    if "torch.distributed" in sys.modules:
-        from titan_parallel.runtime import leave
-
-        leave(code)  # a normal exit may abort in gloo's threads, after all work is done
+    if sys.stdout is not None and sys.stdout.isatty():
+        sys.stdout.write("\x1b[?25h")  # show the cursor, whatever was interrupted
+    if "torch" in sys.modules:
+        _leave(code)
     sys.exit(code)
+
+
+def _leave(code: int) -> NoReturn:
+    """End at once: a normal exit may abort in gloo's threads, or in a torch whose import was interrupted."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, OSError, ValueError):  # closed by whoever started us
+            stream.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -164,19 +164,6 @@ BROKEN: list[tuple[str, str, list[str]]] = [
         ],
     ),
     (
-        "warmup",
-        "[training]\nsteps = 10",
-        ["run.toml:2: lr.warmup_steps (10): must be less than training.steps (10); use 9 or fewer"],
-    ),
-    (
-        "wsd",
-        '[lr]\nschedule = "wsd"\nwarmup_steps = 60\ndecay_fraction = 0.5',
-        [
-            "run.toml:4: lr.decay_fraction (0.5): overlaps the warmup: lr.warmup_steps (60) leaves 40 of 100 "
-            "steps; use 0.4 or less, or a shorter warmup"
-        ],
-    ),
-    (
         "wsd_without_decay",
         '[lr]\nschedule = "wsd"\ndecay_fraction = 0.0',
         [

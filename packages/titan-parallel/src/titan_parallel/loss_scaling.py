@@ -17,9 +17,9 @@ __all__ = ["DynamicLossScaler", "ScalerState"]
 class ScalerState(TypedDict):
     """What a checkpoint keeps of a scaler."""
 
+    enabled: bool
     scale: float
     good_steps: int
-    skips_in_a_row: int
     skipped: int
 
 
@@ -78,16 +78,15 @@ class DynamicLossScaler:
     def state_dict(self) -> ScalerState:
         """State to resume from exactly."""
         return ScalerState(
-            scale=self.scale,
-            good_steps=self.good_steps,
-            skips_in_a_row=self.skips_in_a_row,
-            skipped=self.skipped,
+            enabled=self.enabled, scale=self.scale, good_steps=self.good_steps, skipped=self.skipped
         )
 
     def load_state_dict(self, state: ScalerState) -> None:
-        """Take up a saved state; ignored when the scaler is disabled."""
-        if self.enabled:
+        """Take up a saved state, unless this or the saved scaler is disabled.
+
+        Skips in a row are counted anew: whoever resumes after too many of them has changed something.
+        """
+        if self.enabled and state["enabled"]:
             self.scale = float(state["scale"])
             self.good_steps = int(state["good_steps"])
-            self.skips_in_a_row = int(state["skips_in_a_row"])
             self.skipped = int(state["skipped"])

@@ -49,7 +49,8 @@ def resolve_precision(name: str, device: torch.device) -> Precision:
     if name != "auto" and name not in _DTYPES:
         raise PrecisionError(f"precision ({name}) is unknown; use auto, fp32, fp16 or bf16")
     if device.type != "cuda":
-        return _precision("fp32" if name == "auto" else name, f"on {device.type}")
+        slow = "; CPUs compute fp16 slowly: good for a try, not for training" if name == "fp16" else ""
+        return _precision("fp32" if name == "auto" else name, f"on {device.type}{slow}")
     capability = torch.cuda.get_device_capability(device)
     card = torch.cuda.get_device_name(device)
     return for_card(name, card, capability)

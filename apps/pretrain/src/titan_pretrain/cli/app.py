@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -61,9 +62,20 @@ def program(ctx: click.Context, /, **params: Any) -> int:
         _refuse_training_options(ctx, params)
         return 0
     if params["config"] is None:
+        params["config"] = _config_of_run(params["resume"])
+    if params["config"] is None:
         raise click.UsageError(f"{NO_CONFIG}\n  hint: {PRESET_HINT}")
     choice = ConfigChoice(params["config"], params["module"], params["overrides"])
     return _train(choice, params["resume"], params["nproc"], launch_flags(params))
+
+
+def _config_of_run(resume: str | None) -> str | None:
+    """The config that a run folder, or the run folder of a checkpoint, was made with."""
+    if resume is None or resume == "auto":
+        return None
+    folder = Path(resume).expanduser()
+    candidates = (folder / "config.toml", folder.resolve().parent.parent / "config.toml")
+    return next((str(path) for path in candidates if path.is_file()), None)
 
 
 def _refuse_training_options(ctx: click.Context, names: Iterable[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from titan_pretrain.config.overrides import parse_override
 from titan_pretrain.config.presets import Preset, find_preset, presets, suggest_preset
 from titan_pretrain.config.problems import Layer, MistakeError, check_layer
 from titan_pretrain.config.rules import Finding, World, check
-from titan_pretrain.config.sections import TrainConfig
+from titan_pretrain.config.sections import RUN_NAME, TrainConfig
 from titan_pretrain.config.toml_file import read_toml
 from titan_pretrain.errors import ConfigError, UsageError
 
@@ -131,10 +132,12 @@ def _read_file(name: str, problems: list[UsageError]) -> list[Layer]:
     if path.suffix == ".py" and path.is_file():
         raise MistakeError(name, "a Python config is named module:function", f"write {path.stem}:FUNCTION")
     layer = read_toml(path, name)
-    layers = [Layer({key: value for key, value in layer.data.items() if key != "preset"}, layer.locate)]
+    named = {"run": {"name": path.stem}} if re.fullmatch(RUN_NAME, path.stem) else {}
+    own = {key: value for key, value in layer.data.items() if key != "preset"}
+    layers = [Layer(named, lambda _: name), Layer(own, layer.locate)]
     if "preset" in layer.data:
         try:
-            layers.insert(0, _base_preset(layer.data["preset"], layer))
+            layers.insert(0, _base_preset(layer.data["preset"], layer))  # its name is the file's, too
         except UsageError as error:  # the file's own mistakes are worth telling too
             problems.append(error)
     return layers

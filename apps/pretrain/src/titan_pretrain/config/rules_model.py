@@ -72,27 +72,10 @@ def vocabulary_has_one_source(config: TrainConfig) -> Findings:
         yield broken(config, "tokenizer.vocab_size", must, "leave out one of the two")
 
 
-@rule("lr.warmup_steps", "training.steps")
-def warmup_ends(config: TrainConfig) -> Findings:
-    """The peak is reached before the last step."""
-    steps = config.training.steps
-    if config.lr.warmup_steps >= steps:
-        must = f"must be less than training.steps ({steps})"
-        yield broken(config, "lr.warmup_steps", must, f"use {steps - 1} or fewer")
-
-
-@rule("lr.decay_fraction", "lr.warmup_steps", "training.steps", "lr.schedule")
-def wsd_phases_fit(config: TrainConfig) -> Findings:
-    """Warmup and decay don't overlap; each of them takes its steps from the run."""
-    lr, steps = config.lr, config.training.steps
-    if lr.schedule != "wsd" or lr.warmup_steps >= steps:
-        return
-    if round(steps * (1.0 - lr.decay_fraction)) < lr.warmup_steps:
-        room = int(100 * (steps - lr.warmup_steps) / steps) / 100
-        left = f"leaves {steps - lr.warmup_steps} of {steps} steps"
-        must = f"overlaps the warmup: lr.warmup_steps ({lr.warmup_steps}) {left}"
-        yield broken(config, "lr.decay_fraction", must, f"use {room:g} or less, or a shorter warmup")
-    if lr.decay_fraction == 0.0:
+@rule("lr.decay_fraction", "lr.schedule")
+def wsd_decays(config: TrainConfig) -> Findings:
+    """Its last phase is what sets it apart from a constant rate."""
+    if config.lr.schedule == "wsd" and config.lr.decay_fraction == 0.0:
         must = 'must be above 0 with lr.schedule "wsd"'
         yield broken(config, "lr.decay_fraction", must, 'for no decay use lr.schedule = "constant"')
 

@@ -32,6 +32,7 @@ def _as_tuple(value: object) -> object:
 
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+RUN_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 Positive = Annotated[int, Field(ge=1, le=LARGEST_INT)]
 NonNegative = Annotated[int, Field(ge=0, le=LARGEST_INT)]
 Text = Annotated[str, Field(min_length=1), Words("text, not empty")]
@@ -136,7 +137,7 @@ class TokenizerConfig(Section):
 class LossScalingConfig(Section):
     """Dynamic loss scaling, used with fp16 only."""
 
-    init_scale: Annotated[float, Field(ge=1.0)] = 65536.0
+    init_scale: Annotated[float, Field(ge=1.0, le=2.0**32)] = 65536.0
     """First scale."""
     growth_factor: Annotated[float, Field(gt=1.0)] = 2.0
     """The scale is multiplied by this after `growth_interval` good steps."""
@@ -285,7 +286,7 @@ class RunConfig(Section):
     """Folder that holds the run folders."""
     name: Annotated[
         str,
-        Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100),
+        Field(pattern=RUN_NAME, max_length=100),
         Words("a name of up to 100 letters, digits, `.`, `_` and `-` that starts with a letter or digit"),
     ] = "run"
     """First part of the run folder's name; the start time is the second."""

@@ -83,8 +83,11 @@ class Progress:
 
     def say(self, text: str) -> None:
         """Print a line of its own; a progress line stays below it."""
-        self._console.print(text, markup=False)
-        self._console.file.flush()  # a log file should show what a killed run did last
+        try:
+            self._console.print(text, markup=False)
+            self._console.file.flush()  # a log file should show what a killed run did last
+        except OSError:  # the reader is gone (`| head`) or its disk is full: training goes on
+            self._console = Console(quiet=True)
 
     def close(self) -> None:
         """Leave the progress line as it is and give the terminal back; may be called again."""

@@ -36,8 +36,9 @@ def tokenizer_for_run(config: TrainConfig, source: DocumentSource, run_dir: Path
         DataError: A tokenizer file or the dataset can't be read.
     """
     folder = run_dir / "tokenizer"
-    if config.tokenizer.path is not None:
-        tokenizer = load_tokenizer(config.tokenizer.path)
+    given = config.tokenizer.path or _of_initial_weights(config)
+    if given is not None:
+        tokenizer = load_tokenizer(given)
     elif folder.exists():
         tokenizer = load_tokenizer(folder)
     else:
@@ -46,6 +47,17 @@ def tokenizer_for_run(config: TrainConfig, source: DocumentSource, run_dir: Path
         _save_atomically(tokenizer, folder)
     _check_vocab_size(tokenizer, config)
     return tokenizer
+
+
+def _of_initial_weights(config: TrainConfig) -> Path | None:
+    """The tokenizer that lies beside the weights of ``checkpoint.init_from``: they know no other."""
+    source = config.checkpoint.init_from
+    if source is None:
+        return None
+    folder = Path(source.removeprefix("hf:")).expanduser()
+    beside = [folder] if source.startswith("hf:") else [folder / "tokenizer", folder.parents[1] / "tokenizer"]
+    names = ("tokenizer.json", "tokenizer.model")
+    return next((path for path in beside if any((path / name).is_file() for name in names)), None)
 
 
 def _first_characters(source: DocumentSource, count: int) -> Iterator[str]:

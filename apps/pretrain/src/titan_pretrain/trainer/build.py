@@ -14,6 +14,7 @@ from titan_parallel.mesh import ParallelDims
 from titan_parallel.precision import Precision
 from titan_pretrain.config.sections import TrainConfig
 from titan_pretrain.errors import UsageError
+from titan_pretrain.export import find_checkpoint
 from titan_pretrain.models.llama3 import Llama3
 from titan_pretrain.models.llama3.hf import hf_names, read_hf_config
 
@@ -62,7 +63,7 @@ def load_initial_weights(model: nn.Module, config: TrainConfig) -> list[str]:
         _check_same_shape(config, folder)
         load_safetensors(folder, model, hf_names(config.model))
         return [f"weights from {folder}"]
-    path = Path(source).expanduser()
+    path = find_checkpoint(Path(source).expanduser())
     manager = CheckpointManager(path.parent, keep=1, read_only=True)
     loaded = manager.load(path, model=model)
     return [f"weights from {loaded.path} (step {loaded.step})", *loaded.notes]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -40,7 +39,6 @@ class Loop:
         self.observer = observer
         self.validator = validator
         self.stop = StopRequest()
-        self.last_saved: Path | None = None
 
     def run(self) -> int:
         """Train until the last step or a stop request; returns the exit code."""
@@ -99,7 +97,7 @@ class Loop:
         ranks = self._ranks_with_bad_loss(result)
         step = self.state.step + 1
         with self.observer.paused():
-            self.last_saved = self.state.save(data=cursor)
+            saved = self.state.save(data=cursor, retain=False)
         if scaler.enabled:
             what = f"{limit} steps in a row had non-finite gradients (loss scale {scaler.scale:g})"
             hint = 'lower optim.lr, or look for a layer that overflows fp16 with training.precision = "fp32"'
@@ -107,7 +105,7 @@ class Loop:
             what = "the loss or its gradient is not finite"
             hint = "lower optim.lr, raise lr.warmup_steps, or look at the data of this step"
         raise TrainingError(
-            f"step {step}: {what}; {ranks}. The state before this step is saved in {self.last_saved}",
+            f"step {step}: {what}; {ranks}. The state before this step is saved in {saved}",
             hint=hint,
         )
 
@@ -126,7 +124,7 @@ class Loop:
 
     def _save(self) -> None:
         with self.observer.paused():
-            self.last_saved = self.state.save()
+            self.state.save()
 
     def _stopped(self) -> int:
         if self._unsaved():

@@ -55,7 +55,7 @@ def _run(config: TrainConfig, resume: str | None, runtime: Runtime) -> int:
         loop = Loop(setup, state, stepper, observer, setup.build_validator(state, stepper))
         observer.start(state, notes)
         code = loop.run()
-        observer.finish(loop.last_saved)
+        observer.finish(state.checkpoints.latest(), finished=code == 0)
     return code
 
 

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from titan_alloc.memory import memory_stats
 from titan_pretrain._version import __version__
 from titan_pretrain.config.dump import to_toml
+from titan_pretrain.data import IndexedSource
 from titan_pretrain.metrics import StepMetrics
 from titan_pretrain.metrics.environment import environment_facts, save_environment
 from titan_pretrain.metrics.flops import model_flops_utilization, num_parameters
@@ -101,7 +102,7 @@ class Observer:
         finally:
             self._paused += time.perf_counter() - started
 
-    def finish(self, checkpoint: Path | None) -> None:
+    def finish(self, checkpoint: Path | None, *, finished: bool) -> None:
         """Write the report and tell where everything is and what can be done with it."""
         self._closing.close()
         if self.progress is None:
@@ -114,8 +115,7 @@ class Observer:
             lines.append(f"report      {write_report(run_dir)}")
         if checkpoint is not None:
             lines.append(f"checkpoint  {checkpoint}")
-            folders = shlex.join([str(run_dir), str(run_dir / "hf")])
-            lines.append(f"next        titan-pretrain export --to hf {folders}")
+            lines.append(f"next        {_next_command(run_dir, finished)}")
         for line in lines:
             self.progress.say(line)
 
@@ -125,6 +125,7 @@ class Observer:
         return [
             f"titan-pretrain {__version__}: {model.name}, {num_parameters(model):,} parameters, {processes}",
             f"precision {precision.name}: {precision.reason}",
+            f"data {self.config.data.dataset}: {self._documents()}",
             f"run folder {self.setup.run_dir}",
         ]
 
@@ -133,6 +134,10 @@ class Observer:
         return environment_facts(
             runtime.device, world_size=runtime.world_size, precision=self.setup.precision.name
         )
+
+    def _documents(self) -> str:
+        source = self.setup.source
+        return f"{len(source):,} documents" if isinstance(source, IndexedSource) else "a stream"
 
     def _restart_clock(self, tokens: int) -> None:
         self._since, self._paused, self._tokens = time.perf_counter(), 0.0, tokens
@@ -161,3 +166,10 @@ class Observer:
             device=self.setup.runtime.device,
             dtype=self.setup.precision.compute_dtype,
         )
+
+
+def _next_command(run_dir: Path, finished: bool) -> str:
+    folder = shlex.quote(str(run_dir))
+    if not finished:
+        return f"titan-pretrain --resume {folder}"
+    return f"titan-pretrain export --to hf {folder} {shlex.quote(str(run_dir / 'hf'))}"

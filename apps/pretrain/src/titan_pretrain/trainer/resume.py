@@ -48,10 +48,16 @@ def find_start(config: TrainConfig, resume: str | None, attempt: int) -> Start:
     Raises:
         UsageError: ``resume`` names nothing that can be continued.
     """
-    if attempt > 0:
-        own = _own_folder(config)
-        if own is not None:
-            return Start(own, newest_checkpoint(own))
+    own = _own_folder(config) if attempt > 0 else None
+    if own is None:
+        return _first_start(config, resume)
+    checkpoint = newest_checkpoint(own)
+    if checkpoint is None and resume is not None:  # nothing saved before the restart: begin as before
+        checkpoint = _first_start(config, resume).checkpoint
+    return Start(own, checkpoint)
+
+
+def _first_start(config: TrainConfig, resume: str | None) -> Start:
     if resume is None:
         return Start(_new_folder(config), None)
     if resume == "auto":

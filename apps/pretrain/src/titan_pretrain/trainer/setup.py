@@ -110,7 +110,7 @@ class Setup:
             self.source if validation.data is None else build_source(data, seed=self.config.training.seed)
         )
         holdout = validation.holdout if validation.data is None else 0.0
-        loader = partial(self._loader, data, source, holdout=holdout, validation=True)
+        loader = self._loader(data, source, holdout=holdout, validation=True)
         return Validator(state.model, stepper, loader, validation.batches)
 
     def _training_loader(self) -> TokenLoader:

@@ -8,6 +8,8 @@ from types import FrameType
 
 __all__ = ["StopRequest"]
 
+SHOW_CURSOR = "\x1b[?25h"  # DECTCEM, a private mode of ECMA-48 terminals
+
 
 class StopRequest:
     """Remembers the signal that asked the run to stop."""
@@ -28,6 +30,9 @@ class StopRequest:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         del frame
         if self.signal is not None:
+            if sys.stdout.isatty():
+                sys.stdout.write(SHOW_CURSOR)  # the progress line hides it
+                sys.stdout.flush()
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         self.signal = number

@@ -42,11 +42,12 @@ class RunState:
     step: int = 0
     tokens: int = 0
 
-    def save(self, *, data: dict[str, Any] | None = None) -> Path:
+    def save(self, *, data: dict[str, Any] | None = None, retain: bool = True) -> Path:
         """Write a checkpoint; every rank calls it.
 
         Args:
             data: this rank's loader state to save instead of the present one.
+            retain: False deletes no older checkpoint.
         """
         rank_data = self.loader.state_dict() if data is None else data
         gathered: list[dict[str, Any]] = [{} for _ in range(dist.get_world_size())]
@@ -63,6 +64,7 @@ class RunState:
                 "data": merge_states(gathered),
             },
             per_rank={"rng": _rng_state()},
+            retain=retain,
         )
 
     def load(self, checkpoint: Path, *, on_corrupt: Literal["fail", "previous"]) -> Loaded:
@@ -77,7 +79,9 @@ class RunState:
             group.update(values)  # what the user asks for now, not what was in force at the save
         self.step = loaded.trainer["step"]
         self.tokens = loaded.trainer["tokens"]
-        self.scaler.load_state_dict(loaded.trainer["scaler"])
+        saved_scaling = loaded.trainer["config"]["training"]["loss_scaling"]
+        if saved_scaling["init_scale"] == self.config.training.loss_scaling.init_scale:
+            self.scaler.load_state_dict(loaded.trainer["scaler"])
         self.loader.load_state_dict(loaded.trainer["data"])
         if loaded.per_rank is not None:
             _set_rng_state(loaded.per_rank["rng"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -20,13 +18,11 @@ class Validator:
     Args:
         model: switched to eval mode and back.
         stepper: computes the loss as in training.
-        loader: makes a loader that starts at the first validation sequence.
+        loader: gives the validation sequences; closing it makes it start over.
         batches: micro-batches per rank.
     """
 
-    def __init__(
-        self, model: nn.Module, stepper: Stepper, loader: Callable[[], TokenLoader], batches: int
-    ) -> None:
+    def __init__(self, model: nn.Module, stepper: Stepper, loader: TokenLoader, batches: int) -> None:
         self.model = model
         self.stepper = stepper
         self.loader = loader
@@ -36,16 +32,15 @@ class Validator:
     def run(self) -> float:
         """Mean loss per valid token over all ranks."""
         totals = torch.zeros(2, dtype=torch.float64, device=self.stepper.device)
-        loader = self.loader()
         self.model.eval()
         try:
             for _ in range(self.batches):
-                batch = next(loader)
+                batch = next(self.loader)
                 totals[0] += self.stepper.loss_sum(batch).double()
                 totals[1] += batch.num_valid
         finally:
             self.model.train()
-            loader.close()
+            self.loader.close()
         dist.all_reduce(totals)
         loss, count = totals.tolist()
         return float(loss / max(1.0, count))

@@ -107,6 +107,12 @@ def _publish(partial: Path, out: Path) -> None:
     layout.sync(out.parent)
 
 
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
 class _Shards:
     """Files of at most a given size, and the index over them as ``transformers`` writes it."""
 
@@ -150,6 +156,7 @@ class _Shards:
         for index, names in enumerate(self._shards):
             final = "model.safetensors" if count == 1 else f"model-{index + 1:05d}-of-{count:05d}.safetensors"
             self._provisional(index).rename(self._folder / final)
+            (self._folder / final).chmod(0o666 & ~_umask())  # safetensors writes for the owner only
             weight_map.update(dict.fromkeys(names, final))
         if count > 1:
             totals = {"total_parameters": self._parameters, "total_size": self._bytes}

@@ -35,6 +35,7 @@ __all__ = [
     "publish",
     "reading",
     "retain",
+    "set_aside",
     "step_of",
     "step_path",
     "steps",
@@ -107,9 +108,13 @@ def clean(folder: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def retain(folder: Path, keep: int) -> None:
-    """Delete all but the newest ``keep`` checkpoints, except those a load is reading."""
-    for step in steps(folder)[:-keep]:
+def retain(folder: Path, keep: int, published: int) -> None:
+    """Keep the checkpoint of step ``published`` and the newest before it, ``keep`` in all.
+
+    Checkpoints of later steps stay too: they are another attempt's, or strangers.  So do those that
+    a load is reading.
+    """
+    for step in [step for step in steps(folder) if step <= published][:-keep]:
         path = step_path(folder, step)
         with _reading_lock:
             if _being_read[path.resolve()]:
@@ -118,6 +123,14 @@ def retain(folder: Path, keep: int) -> None:
             doomed = path.with_name(f".{path.name}.deleting")
             path.rename(doomed)
         shutil.rmtree(doomed, ignore_errors=True)
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a damaged checkpoint, so that it is no longer taken for the newest one."""
+    aside = path.with_name(f"{path.name}.damaged")
+    shutil.rmtree(aside, ignore_errors=True)
+    path.rename(aside)
+    return aside
 
 
 _being_read: Counter[Path] = Counter()

@@ -71,6 +71,7 @@ class CheckpointManager:
         optimizer: Optimizer | None,
         trainer: Mapping[str, Any],
         per_rank: Mapping[str, Any],
+        retain: bool = True,
     ) -> Path:
         """Write the checkpoint of ``step`` and delete those past retention; collective.
 
@@ -80,6 +81,7 @@ class CheckpointManager:
             optimizer: None stores the weights only.
             trainer: JSON-able state, taken from rank 0.
             per_rank: this rank's small state (random number generators); tensors and plain values.
+            retain: False deletes nothing, for a state that may be worse than those before it.
 
         Returns:
             The checkpoint's path.
@@ -98,11 +100,12 @@ class CheckpointManager:
             self.folder, step, model=model, optimizer=optimizer, trainer=trainer, per_rank=per_rank
         )
         path = writer.write()
-        collective.from_rank0(
-            lambda: layout.retain(self.folder, self._keep),
-            doing=f"deleting old checkpoints in {self.folder}",
-            error=CheckpointWriteError,
-        )
+        if retain:
+            collective.from_rank0(
+                lambda: layout.retain(self.folder, self._keep, step),
+                doing=f"deleting old checkpoints in {self.folder}",
+                error=CheckpointWriteError,
+            )
         return path
 
     def steps(self) -> list[int]:
@@ -145,9 +148,20 @@ class CheckpointManager:
             except CheckpointCorruptError as error:
                 damaged.append(str(error))
                 continue
+            self._set_aside(candidates[: len(damaged)])
             passed_over = [f"{text}; passed over for {loaded.path.name}" for text in damaged]
             return replace(loaded, notes=passed_over + loaded.notes)
         raise CheckpointCorruptError("; ".join(damaged) + _way_out(on_corrupt))
+
+    def _set_aside(self, damaged: list[Path]) -> None:
+        """Only in the folder this manager writes to: another job's checkpoints are not ours to touch."""
+        own = [path for path in damaged if path.parent.resolve() == self.folder.resolve()]
+        if own and not self._read_only:
+            collective.from_rank0(
+                lambda: [layout.set_aside(path).name for path in own],
+                doing=f"renaming damaged checkpoints in {self.folder}",
+                error=CheckpointWriteError,
+            )
 
     def _candidates(self, path: Path, on_corrupt: str) -> list[Path]:
         def find() -> list[Path]:
