@@ -300,3 +300,35 @@ def test_full_disk_keeps_the_checkpoints_that_were_complete(training, tmp_path):
         steps = 100 + int(newest.name.removeprefix("step-"))
         again = training("--resume", run, run__dir=disk, training__steps=steps, checkpoint__keep=1)
         assert again.code == 0, again.err
+
+
+def test_an_impossible_validation_split_is_found_before_training(training):
+    outcome = training(validation__every=3, validation__holdout=0.0001)
+    refused(outcome, 2, "validation.holdout")
+    assert "step " not in outcome.out
+
+
+def test_weights_bring_their_tokenizer(training, trained, tmp_path):
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "a.txt").write_text("quite different text, with other words " * 100)
+    outcome = training(checkpoint__init_from=trained, data__path=tmp_path / "more", run__name="tuned")
+    assert outcome.code == 0, outcome.err
+    (tuned,) = (tmp_path / "runs").glob("tuned-*")
+    own, given = (run / "tokenizer" / "tokenizer.json" for run in (tuned, trained))
+    assert own.read_bytes() == given.read_bytes()
+
+
+def test_a_damaged_checkpoint_is_set_aside_and_retention_keeps_what_was_saved(training, trained):
+    shard = next(newest_checkpoint(trained).glob("*.distcp"))
+    os.truncate(shard, shard.stat().st_size // 2)
+    changes = {"checkpoint__on_corrupt": "previous", "checkpoint__keep": 1, "checkpoint__every": 0}
+    outcome = training("--resume", trained, training__steps=3, **changes)
+    assert outcome.code == 0, outcome.err
+    names = {path.name for path in (trained / "checkpoints").glob("step-*")}
+    assert names == {"step-00000003", "step-00000004.damaged"}
+
+
+def test_resume_needs_no_config(titan, trained):
+    outcome = titan("--resume", trained, "--set", "training.steps=5")
+    assert outcome.code == 0, outcome.err
+    assert newest_checkpoint(trained).name == "step-00000005"

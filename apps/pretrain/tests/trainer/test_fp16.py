@@ -90,12 +90,14 @@ def test_too_many_skips_in_a_row_stop_with_a_diagnosis_and_a_checkpoint(train, f
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_without_scaling_a_nan_stops_the_run_and_saves_the_last_good_state(train, rows, tiny, tmp_path, rank):
-    config = tiny()
+    config = tiny(checkpoint={"every": 6, "keep": 1})
     train(config, 2, tmp_path / "straight")
     with pytest.raises(
         RankError, match=rf"step 8: the loss or its gradient.*not finite on rank {rank}\. .*step-00000007"
     ):
         train(config, 2, tmp_path / "run", tamper=overflow_at(8, rank, math.nan))
+    kept = {path.name for path in (tmp_path / "run" / "checkpoints").glob("step-*")}
+    assert kept == {"step-00000006", "step-00000007"}, "the one before must outlive the emergency save"
     train(config, 2, tmp_path / "run")  # nothing is lost: it goes on with the batch that failed
     one, other = rows(tmp_path / "straight"), rows(tmp_path / "run")
     assert [one[step]["loss"] for step in range(1, 21)] == [other[step]["loss"] for step in range(1, 21)]

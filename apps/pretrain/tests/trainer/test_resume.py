@@ -84,3 +84,19 @@ def test_scaler_and_validation_resume(train, rows, tiny, tmp_path):
         assert [row.get(key) for row in one.values()] == [row.get(key) for row in other.values()], key
     assert one[12]["loss_scale"] == 1024.0 * 2**4
     assert one[12]["validation_loss"] is not None
+
+
+def test_fp16_after_fp32_starts_with_its_own_scale(train, rows, tiny, tmp_path):
+    train(tiny(training={"steps": 3}, lr={"warmup_steps": 1}), 1, tmp_path / "run")
+    train(tiny(training={"steps": 5, "precision": "fp16"}, lr={"warmup_steps": 1}), 1, tmp_path / "run")
+    assert rows(tmp_path / "run")[5]["loss_scale"] == 65536.0
+
+
+def test_a_changed_initial_scale_takes_effect(train, rows, tiny, tmp_path):
+    def config(steps, scale):
+        training = {"steps": steps, "precision": "fp16", "loss_scaling": {"init_scale": scale}}
+        return tiny(training=training, lr={"warmup_steps": 1})
+
+    train(config(3, 1024.0), 1, tmp_path / "run")
+    train(config(5, 256.0), 1, tmp_path / "run")
+    assert rows(tmp_path / "run")[5]["loss_scale"] == 256.0

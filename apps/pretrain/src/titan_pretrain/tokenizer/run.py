@@ -36,17 +36,20 @@ def tokenizer_for_run(config: TrainConfig, source: DocumentSource, run_dir: Path
         DataError: A tokenizer file or the dataset can't be read.
     """
     folder = run_dir / "tokenizer"
-    given = config.tokenizer.path or _of_initial_weights(config)
-    if given is not None:
-        tokenizer = load_tokenizer(given)
-    elif folder.exists():
-        tokenizer = load_tokenizer(folder)
-    else:
-        size = config.tokenizer.vocab_size or config.model.vocab_size
-        tokenizer = train_bpe(_first_characters(source, _TRAINING_TEXT), size)
-        _save_atomically(tokenizer, folder)
+    tokenizer = _choose(config, source, folder)
     _check_vocab_size(tokenizer, config)
+    if not folder.exists():  # a run folder is complete by itself: an export needs the tokenizer
+        _save_atomically(tokenizer, folder)
     return tokenizer
+
+
+def _choose(config: TrainConfig, source: DocumentSource, own: Path) -> Tokenizer:
+    """The configured one, the run's own, that of the initial weights, or one trained now."""
+    given = config.tokenizer.path or (own if own.exists() else _of_initial_weights(config))
+    if given is not None:
+        return load_tokenizer(given)
+    size = config.tokenizer.vocab_size or config.model.vocab_size
+    return train_bpe(_first_characters(source, _TRAINING_TEXT), size)
 
 
 def _of_initial_weights(config: TrainConfig) -> Path | None:
@@ -55,7 +58,11 @@ def _of_initial_weights(config: TrainConfig) -> Path | None:
     if source is None:
         return None
     folder = Path(source.removeprefix("hf:")).expanduser()
-    beside = [folder] if source.startswith("hf:") else [folder / "tokenizer", folder.parents[1] / "tokenizer"]
+    beside = (
+        [folder]
+        if source.startswith("hf:")
+        else [folder / "tokenizer", folder.resolve().parent.parent / "tokenizer"]
+    )
     names = ("tokenizer.json", "tokenizer.model")
     return next((path for path in beside if any((path / name).is_file() for name in names)), None)
 
