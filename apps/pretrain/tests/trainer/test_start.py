@@ -70,6 +70,24 @@ def test_a_restart_before_the_first_save_begins_where_the_run_began(config, monk
     assert (begin.run_dir, begin.checkpoint.name) == (own, "step-00000004")
 
 
+def test_under_plain_torchrun_a_restart_finds_its_own_folder_by_job(config, monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    first = find_start(config, None, 0)
+    monkeypatch.setattr("os.getppid", lambda: 1)  # another torchrun, with the same id
+    other = find_start(config, None, 0)
+    monkeypatch.undo()
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    assert find_start(config, None, 1).run_dir == first.run_dir != other.run_dir
+
+
+def test_a_continued_folder_is_found_after_a_restart_too(config, monkeypatch):
+    run = make_run(config, "20260101-000000", 4)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    find_start(config, "auto", 0)
+    make_run(config, "20260105-000000", 9)
+    assert find_start(config, "auto", 1).run_dir == run
+
+
 def test_nothing_to_resume_is_said(config, tmp_path):
     with pytest.raises(UsageError, match="neither a run folder nor a checkpoint"):
         find_start(config, str(tmp_path / "nowhere"), 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from titan_pretrain.errors import UsageError
 
 __all__ = ["Start", "changed_options", "find_start"]
 
-_ELASTIC_ID = "elastic-id"
+_ELASTIC_JOB = ".elastic-job"
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,9 @@ def find_start(config: TrainConfig, resume: str | None, attempt: int) -> Start:
     """
     own = _own_folder(config) if attempt > 0 else None
     if own is None:
-        return _first_start(config, resume)
+        begin = _first_start(config, resume)
+        _leave_mark(begin.run_dir)
+        return begin
     checkpoint = newest_checkpoint(own)
     if checkpoint is None and resume is not None:  # nothing saved before the restart: begin as before
         checkpoint = _first_start(config, resume).checkpoint
@@ -101,18 +104,26 @@ def _from_path(config: TrainConfig, path: Path) -> Start:
 def _new_folder(config: TrainConfig) -> Path:
     """The folder the launcher made, or a new one."""
     given = os.environ.get(RUN_DIR_VARIABLE)
-    folder = Path(given) if given else new_run_folder(config)
-    elastic_id = os.environ.get("TORCHELASTIC_RUN_ID")
-    if elastic_id:
-        (folder / _ELASTIC_ID).write_text(elastic_id)
-    return folder
+    return Path(given) if given else new_run_folder(config)
+
+
+def _elastic_job() -> str | None:
+    """What tells this elastic job from others: torchrun's run id is often just "none"."""
+    run_id = os.environ.get("TORCHELASTIC_RUN_ID")
+    return None if run_id is None else f"{run_id} {socket.gethostname()} {os.getppid()}"
+
+
+def _leave_mark(folder: Path) -> None:
+    job = _elastic_job()
+    if job is not None:
+        (folder / _ELASTIC_JOB).write_text(job)
 
 
 def _own_folder(config: TrainConfig) -> Path | None:
-    """The folder this elastic job made before its restart."""
+    """The folder this elastic job made or continued before its restart."""
     given = os.environ.get(RUN_DIR_VARIABLE)
     if given:
         return Path(given)
-    elastic_id = os.environ.get("TORCHELASTIC_RUN_ID")
-    marks = sorted(Path(config.run.dir).glob(f"{config.run.name}-*/{_ELASTIC_ID}"), reverse=True)
-    return next((mark.parent for mark in marks if mark.read_text() == elastic_id), None)
+    job = _elastic_job()
+    marks = Path(config.run.dir).expanduser().glob(f"*/{_ELASTIC_JOB}")
+    return next((mark.parent for mark in marks if mark.read_text() == job), None)
