@@ -1,8 +1,12 @@
 import pytest
 import torch
+import torch.distributed as dist
 
+from titan_parallel.errors import RankError
 from titan_parallel.runtime import Runtime
+from titan_pretrain.config.run_folder import newest_checkpoint
 from titan_pretrain.config.sections import TrainConfig
+from titan_pretrain.errors import DataError
 from titan_pretrain.trainer.failures import explain
 
 RANK = Runtime(3, 4, 3, torch.device("cpu"))
@@ -58,3 +62,32 @@ def test_lost_peer_names_the_timeout():
 
 def test_bugs_stay_bugs():
     assert explain(RuntimeError("shapes do not match"), config(), RANK) is None
+
+
+class Failing:
+    """A loader whose dataset breaks on one rank after some batches."""
+
+    def __init__(self, loader, batches):
+        self._loader, self._left = loader, batches
+
+    def __next__(self):
+        self._left -= 1
+        if self._left < 0 and dist.get_rank() == 1:
+            raise DataError("a.jsonl:7 is broken")
+        return next(self._loader)
+
+    def __getattr__(self, name):
+        return getattr(self._loader, name)
+
+
+def test_data_that_breaks_on_one_rank_loses_nothing(train, rows, tiny, tmp_path):
+    def break_data(loop):
+        loop.state.loader = Failing(loop.state.loader, 5)
+
+    train(tiny(), 2, tmp_path / "straight")
+    with pytest.raises(RankError, match=r"(?s)another rank can't read its data.*a.jsonl:7 is broken"):
+        train(tiny(), 2, tmp_path / "run", tamper=break_data)
+    assert newest_checkpoint(tmp_path / "run").name == "step-00000005"
+    train(tiny(), 2, tmp_path / "run")
+    one, other = rows(tmp_path / "straight"), rows(tmp_path / "run")
+    assert [row["loss"] for row in one.values()] == [row["loss"] for row in other.values()]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import signal
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
 
 from titan_pretrain.data import Batch
-from titan_pretrain.errors import TrainingError
+from titan_pretrain.errors import PretrainError, TrainingError
 from titan_pretrain.trainer.observe import Observer
 from titan_pretrain.trainer.optim import lr_at, set_lr
 from titan_pretrain.trainer.setup import Setup
@@ -53,8 +53,10 @@ class Loop:
     def advance(self) -> bool:
         """One optimizer step and what follows it; True when some rank was asked to stop."""
         cursor = self.state.loader.state_dict()
-        batches = [next(self.state.loader) for _ in range(self.setup.micro_batches)]
-        num_valid, stop = self._agree(batches)
+        batches, failure = self._read()
+        num_valid, stop, failed = self._agree(batches, failure)
+        if failed:
+            self._give_up_reading(failure, cursor)
         step = self.state.step + 1
         lr = lr_at(step, self.config.training.steps, self.config.optim.lr, self.config.lr)
         set_lr(self.state.optimizer, lr)
@@ -65,16 +67,30 @@ class Loop:
         self._observe(result, lr)
         return stop
 
-    def _agree(self, batches: list[Batch]) -> tuple[int, bool]:
-        """Valid tokens of all ranks, and whether any rank was asked to stop, in one small all-reduce.
+    def _read(self) -> tuple[list[Batch], PretrainError | None]:
+        """This rank's micro-batches of a step, or why they can't be read."""
+        try:
+            return [next(self.state.loader) for _ in range(self.setup.micro_batches)], None
+        except PretrainError as error:
+            return [], error
 
-        On the CPU, so that the GPU need not be waited for.
+    def _agree(self, batches: list[Batch], failure: PretrainError | None) -> tuple[int, bool, bool]:
+        """Valid tokens of all ranks, and whether any rank was asked to stop or can't read its data.
+
+        One small all-reduce on the CPU, so that the GPU need not be waited for.
         """
-        mine = [sum(batch.num_valid for batch in batches), int(self.stop.signal is not None)]
-        totals = torch.tensor(mine, dtype=torch.int64)
+        num_valid = sum(batch.num_valid for batch in batches)
+        totals = torch.tensor([num_valid, int(self.stop.signal is not None), int(failure is not None)])
         dist.all_reduce(totals)
-        num_valid, stops = totals.tolist()
-        return num_valid, stops > 0
+        valid, stops, failures = totals.tolist()
+        return valid, stops > 0, failures > 0
+
+    def _give_up_reading(self, failure: PretrainError | None, cursor: dict[str, Any]) -> NoReturn:
+        """Save what was trained, then stop on every rank."""
+        if self._unsaved() and self.state.step:
+            with self.observer.paused():
+                self.state.save(data=cursor)
+        raise failure or TrainingError("stopped, because another rank can't read its data")
 
     def _observe(self, result: StepResult, lr: float) -> None:
         self.observer.step(self.state, result, lr)
