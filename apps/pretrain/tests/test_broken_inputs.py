@@ -161,6 +161,17 @@ def big_tokenizer(folder: Path) -> dict[str, object]:
     return {"tokenizer__path": folder / "tok"}
 
 
+def pipe(folder: Path) -> dict[str, object]:
+    os.mkfifo(folder / "pipe.txt")
+    return {"data__path": folder / "pipe.txt"}
+
+
+def list_as_hf_config(folder: Path) -> dict[str, object]:
+    (folder / "hf").mkdir()
+    (folder / "hf" / "config.json").write_text("[]")
+    return {"checkpoint__init_from": f"hf:{folder / 'hf'}"}
+
+
 def file_as_run_dir(folder: Path) -> dict[str, object]:
     (folder / "file").write_text("")
     return {"run__dir": folder / "file" / "runs"}
@@ -200,6 +211,8 @@ def other_hf_model(folder: Path) -> dict[str, object]:
         (wrong_column, 1, ["data.text_key", "body"]),
         (big_tokenizer, 2, ["tokenizer.path", "400", "model.vocab_size", "300"]),
         (lambda _: {"tokenizer__path": "no-such-tokenizer"}, 2, ["tokenizer.path", "no-such-tokenizer"]),
+        (pipe, 2, ["data.path", "pipe or a device"]),
+        (list_as_hf_config, 2, ["config.json", "llama"]),
         (file_as_run_dir, 1, ["run.dir"]),
         (other_hf_model, 2, ["checkpoint.init_from", "dim 32 here, 64 there"]),
         (lambda _: {"checkpoint__init_from": "hf:nowhere"}, 2, ["checkpoint.init_from", "nowhere"]),
@@ -332,3 +345,13 @@ def test_resume_needs_no_config(titan, trained):
     outcome = titan("--resume", trained, "--set", "training.steps=5")
     assert outcome.code == 0, outcome.err
     assert newest_checkpoint(trained).name == "step-00000005"
+
+
+def test_a_full_disk_at_the_start_is_said(training, tmp_path):
+    for kib in (8, 24, 48):
+        with small_disk(tmp_path / f"disk{kib}", kib / 1024) as disk:
+            outcome = training(run__dir=disk)
+            assert outcome.code == 1, outcome.err
+            assert len(outcome.errors) == 1, outcome.err
+            assert "No space left on device" in outcome.err
+            assert "this is a bug" not in outcome.err

@@ -39,6 +39,8 @@ def _expand(pattern: str, suffixes: Sequence[str]) -> list[Path]:
         if not found:
             raise UsageError(f"data.path ({pattern}): the folder has no {' or '.join(suffixes)} file")
         return found
+    if path.exists() and not path.is_file():
+        raise UsageError(f"data.path ({pattern}) is a pipe or a device; datasets are read again and again")
     if path.exists():
         return [path]
     matches = glob.glob(str(path), recursive=True)  # noqa: PTH207 - Path.glob refuses absolute patterns

@@ -96,7 +96,7 @@ class SequenceReader:
         # Linux: fork is fast and shares the dataset's memory; nothing here touches a GPU.
         context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
         before = set(multiprocessing.active_children())
-        with _keeping_child_signal(), warnings.catch_warnings():
+        with _keeping_child_signal(), _explaining_shared_memory(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # more workers than cores is the user's choice
             loader = DataLoader(
                 dataset,
@@ -159,6 +159,17 @@ def _keeping_child_signal() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGCHLD, previous)
+
+
+@contextmanager
+def _explaining_shared_memory() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"data workers can't be started: {error.strerror or error}; /dev/shm may be full or missing: "
+            "make room there, or set data.workers = 0"
+        ) from None
 
 
 def _init_worker(parent: int, _worker: int) -> None:

@@ -35,7 +35,7 @@ def read_rows(path: Path) -> list[Row]:
 def _parse(line: str) -> Row | None:
     try:
         row = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return row if isinstance(row, dict) and isinstance(row.get("step"), int) else None
 

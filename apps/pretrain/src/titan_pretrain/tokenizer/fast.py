@@ -64,7 +64,8 @@ class FastTokenizer(Tokenizer):
     def save(self, folder: Path) -> None:
         """Write ``tokenizer.json`` and ``tokenizer_config.json``."""
         folder.mkdir(parents=True, exist_ok=True)
-        self._backend.save(str(folder / "tokenizer.json"))
+        # The library's own save raises a plain Exception on a full disk.
+        (folder / "tokenizer.json").write_text(self._backend.to_str(pretty=True), encoding="utf-8")
         text = json.dumps(self._own_config() | self._config, indent=2, ensure_ascii=False)
         (folder / "tokenizer_config.json").write_text(text + "\n", encoding="utf-8")
 

@@ -14,6 +14,7 @@ from titan_alloc.memory import memory_stats
 from titan_pretrain._version import __version__
 from titan_pretrain.config.dump import to_toml
 from titan_pretrain.data import IndexedSource
+from titan_pretrain.errors import TrainingError
 from titan_pretrain.metrics import StepMetrics
 from titan_pretrain.metrics.environment import environment_facts, save_environment
 from titan_pretrain.metrics.flops import model_flops_utilization, num_parameters
@@ -56,8 +57,7 @@ class Observer:
         """Open the run's files and say what will happen; training starts or continues now."""
         if self.setup.runtime.is_main:
             run_dir = self.setup.run_dir
-            (run_dir / "config.toml").write_text(to_toml(self.config), encoding="utf-8")
-            save_environment(run_dir, self._environment())
+            self._describe_run(run_dir)
             if not self.quiet:
                 self.progress = Progress(self.config.training.steps, step=state.step)
                 self._closing.callback(self.progress.close)
@@ -128,6 +128,16 @@ class Observer:
             f"data {self.config.data.dataset}: {self._documents()}",
             f"run folder {self.setup.run_dir}",
         ]
+
+    def _describe_run(self, run_dir: Path) -> None:
+        try:
+            (run_dir / "config.toml").write_text(to_toml(self.config), encoding="utf-8")
+            save_environment(run_dir, self._environment())
+        except OSError as error:
+            raise TrainingError(
+                f"run folder ({run_dir}) can't be written: {error.strerror or error}",
+                hint="make room or mend the permissions, or set another run.dir",
+            ) from None
 
     def _environment(self) -> dict[str, str]:
         runtime = self.setup.runtime

@@ -93,9 +93,10 @@ def read_hf_config(folder: Path) -> dict[str, Any]:
             f"checkpoint.init_from (hf:{folder}) needs a readable config.json: {error}",
             hint="give the folder that transformers' save_pretrained wrote",
         ) from None
-    if raw.get("model_type") != "llama":
+    kind = raw.get("model_type") if isinstance(raw, dict) else None
+    if kind != "llama":
         raise UsageError(
-            f"checkpoint.init_from (hf:{folder}) is a {raw.get('model_type')!r} model; only 'llama' is known"
+            f"checkpoint.init_from (hf:{folder}): config.json describes a {kind!r} model; only 'llama' is known"
         )
     rope = raw.get("rope_parameters") or {}
     heads = raw["num_attention_heads"]
