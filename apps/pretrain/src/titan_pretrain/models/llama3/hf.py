@@ -96,7 +96,7 @@ def read_hf_config(folder: Path) -> dict[str, Any]:
     kind = raw.get("model_type") if isinstance(raw, dict) else None
     if kind != "llama":
         raise UsageError(
-            f"checkpoint.init_from (hf:{folder}): config.json describes a {kind!r} model; only 'llama' is known"
+            f"checkpoint.init_from (hf:{folder}): its config.json describes {kind!r}; only 'llama' is known"
         )
     rope = raw.get("rope_parameters") or {}
     heads = raw["num_attention_heads"]
