@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import sys
 from typing import TextIO
@@ -68,7 +69,9 @@ class Progress:
     def __init__(self, total_steps: int, step: int = 0, stream: TextIO | None = None) -> None:
         self._total = total_steps
         # Metrics are no prose: rich must neither wrap them nor find emoji and markup in paths.
-        self._console = Console(file=stream or sys.stdout, soft_wrap=True, highlight=False, emoji=False)
+        self._console = Console(
+            file=stream or sys.stdout or io.StringIO(), soft_wrap=True, highlight=False, emoji=False
+        )
         self._rich = self._start_rich(step) if self._console.is_terminal else None
 
     def update(self, metrics: StepMetrics) -> None:

@@ -24,7 +24,7 @@ def _lost_peer(config: TrainConfig, runtime: Runtime) -> TrainingError:
     return TrainingError(
         f"rank {runtime.rank} lost contact with another rank, which ended or did not answer within "
         f"run.comm_timeout_s ({config.run.comm_timeout_s})",
-        hint="the first error above is the cause; --resume auto continues from the last checkpoint",
+        hint="its own message, if there is one, names the cause; --resume auto continues the run",
     )
 
 

@@ -38,7 +38,7 @@ class Loop:
         self.stepper = stepper
         self.observer = observer
         self.validator = validator
-        self.stop = StopRequest()
+        self.stop = StopRequest(speaks=setup.runtime.is_main)
 
     def run(self) -> int:
         """Train until the last step or a stop request; returns the exit code."""

@@ -14,7 +14,7 @@ from titan_alloc.memory import memory_stats
 from titan_pretrain._version import __version__
 from titan_pretrain.config.dump import to_toml
 from titan_pretrain.data import IndexedSource
-from titan_pretrain.errors import TrainingError
+from titan_pretrain.errors import PretrainError, TrainingError
 from titan_pretrain.metrics import StepMetrics
 from titan_pretrain.metrics.environment import environment_facts, save_environment
 from titan_pretrain.metrics.flops import model_flops_utilization, num_parameters
@@ -110,9 +110,7 @@ class Observer:
         run_dir = self.setup.run_dir
         lines = [f"run folder  {run_dir}", f"metrics     {run_dir / 'metrics.jsonl'}"]
         if self.config.metrics.report:
-            from titan_pretrain.metrics.report import write_report  # matplotlib takes a second
-
-            lines.append(f"report      {write_report(run_dir)}")
+            lines.append(f"report      {_try_report(run_dir)}")
         if checkpoint is not None:
             lines.append(f"checkpoint  {checkpoint}")
             lines.append(f"next        {_next_command(run_dir, finished)}")
@@ -183,3 +181,13 @@ def _next_command(run_dir: Path, finished: bool) -> str:
     if not finished:
         return f"titan-pretrain --resume {folder}"
     return f"titan-pretrain export --to hf {folder} {shlex.quote(str(run_dir / 'hf'))}"
+
+
+def _try_report(run_dir: Path) -> str:
+    """Where the report is, or why there is none: a full disk must not turn a finished run into a failure."""
+    from titan_pretrain.metrics.report import write_report  # matplotlib takes a second
+
+    try:
+        return str(write_report(run_dir))
+    except PretrainError as error:
+        return f"can't be written ({error}); later: python -m titan_pretrain.metrics.report {run_dir}"

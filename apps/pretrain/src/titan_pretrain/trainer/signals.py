@@ -12,9 +12,14 @@ SHOW_CURSOR = "\x1b[?25h"  # DECTCEM, a private mode of ECMA-48 terminals
 
 
 class StopRequest:
-    """Remembers the signal that asked the run to stop."""
+    """Remembers the signal that asked the run to stop.
 
-    def __init__(self) -> None:
+    Args:
+        speaks: say so on stderr; of several ranks one is enough.
+    """
+
+    def __init__(self, *, speaks: bool = True) -> None:
+        self.speaks = speaks
         self.signal: int | None = None
         self._previous: dict[int, object] = {}
 
@@ -36,5 +41,6 @@ class StopRequest:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         self.signal = number
-        name = signal.Signals(number).name
-        sys.stderr.write(f"\n{name}: stopping after this step; once more stops at once\n")
+        if self.speaks:
+            name = signal.Signals(number).name
+            sys.stderr.write(f"\n{name}: stopping after this step; once more stops at once\n")
