@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from titan_pretrain.cli.app import main as run_command_line
+from titan_pretrain.terminal import show_cursor
 
 __all__ = ["main"]
 
@@ -15,8 +16,7 @@ __all__ = ["main"]
 def main() -> NoReturn:
     """Run the command line and end the process with its exit code."""
     code = run_command_line()
-    if sys.stdout is not None and sys.stdout.isatty():
-        sys.stdout.write("\x1b[?25h")  # show the cursor, whatever was interrupted
+    show_cursor()  # whatever was interrupted
     if "torch" in sys.modules:
         _leave(code)
     sys.exit(code)

@@ -6,9 +6,9 @@ import signal
 import sys
 from types import FrameType
 
-__all__ = ["StopRequest"]
+from titan_pretrain.terminal import show_cursor
 
-SHOW_CURSOR = "\x1b[?25h"  # DECTCEM, a private mode of ECMA-48 terminals
+__all__ = ["StopRequest"]
 
 
 class StopRequest:
@@ -35,9 +35,7 @@ class StopRequest:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         del frame
         if self.signal is not None:
-            if sys.stdout.isatty():
-                sys.stdout.write(SHOW_CURSOR)  # the progress line hides it
-                sys.stdout.flush()
+            show_cursor()
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         self.signal = number
