@@ -4,13 +4,13 @@
 namespace titan {
 
 struct Sum {
-  static constexpr float identity = 0.0f;
+  __device__ __forceinline__ static float identity() { return 0.0f; }
   __device__ __forceinline__ static float combine(float a, float b) { return a + b; }
 };
 
 // Propagates NaN as torch.amax does.
 struct Max {
-  static constexpr float identity = -__builtin_huge_valf();
+  __device__ __forceinline__ static float identity() { return bits_float(0xff800000u); }
   __device__ __forceinline__ static float combine(float a, float b) {
     return a > b || a != a ? a : b;
   }
@@ -35,7 +35,7 @@ __device__ __forceinline__ float block_reduce(float x, Shared<float> scratch) {
   if (warps == 1) return x;
   if (lane == 0) scratch.store(warp, x);
   __syncthreads();
-  x = warp_reduce<Operation>(lane < warps ? scratch.load(lane) : Operation::identity);
+  x = warp_reduce<Operation>(lane < warps ? scratch.load(lane) : Operation::identity());
   __syncthreads();
   return x;
 }

@@ -1,12 +1,22 @@
 // Rows of any length at any address, in 16-byte accesses.
 //
 // A row of an odd number of elements starts at an odd address, where no vector access is allowed.  A
-// Row therefore counts its vectors from the 16-byte boundary at or below its first element: vector k
-// holds the elements k * WIDTH - shift ... + WIDTH.  Only the first and the last vector can be cut off;
-// they move in pieces of falling size, so that each sector is touched about once.
+// Row has a body of whole vectors at 16-byte boundaries, and at most two edges: a vector that begins
+// before the row (edge 0) and one that ends after it (edge 1).  Edges move in pieces of falling size, so
+// that each sector is touched about once.
+//
+// A team of threads holds a row in V + 1 slots per thread: slots 0 ... V-1 are body vectors, slot V is an
+// edge for the team's first two threads and nothing for the others.  So the long code for edges exists
+// once, and rows without edges skip it.
 #pragma once
 
 namespace titan {
+
+struct Slot {
+  int begin;    // row index of its first element; negative for edge 0
+  bool exists;  // whether this thread holds anything here
+  bool full;    // a body vector; a compile-time constant in an unrolled loop
+};
 
 template <class T>
 class Row {
@@ -14,87 +24,131 @@ class Row {
   using value_type = typename Global<T>::value_type;
   static constexpr int W = WIDTH<value_type>;
 
-  __device__ __forceinline__ Row(Global<T> first, int count)
-      : shift(static_cast<int>(first.address() % 16) / static_cast<int>(sizeof(value_type))),
-        vectors((count + shift + W - 1) / W),
-        first_(first),
-        count_(count) {}
+  __device__ __forceinline__ Row(Global<T> first, int count) : first_(first), count_(count) {
+    const int before = static_cast<int>(first.address() % 16) / static_cast<int>(sizeof(value_type));
+    head_ = before == 0 ? 0 : W - before;
+    body_ = count > head_ ? (count - head_) / W : 0;
+  }
 
-  const int shift;    // elements of vector 0 before the row
-  const int vectors;  // vectors that hold some element of the row
+  // Slot `i` of V + 1 of thread `rank` in a team of `size` >= 2 threads; V * size >= count / W.
+  template <int V>
+  __device__ __forceinline__ Slot slot(int i, int rank, int size) const {
+    if (i < V) {
+      const int k = rank + i * size;
+      return {head_ + k * W, k < body_, true};
+    }
+    const int begin = rank == 0 ? head_ - W : head_ + body_ * W;
+    return {begin, rank == 0 ? head_ > 0 : rank == 1 && begin < count_, false};
+  }
 
-  // The row index of element j of vector k, and whether the row has it.
-  __device__ __forceinline__ int index(int k, int j) const { return k * W - shift + j; }
-  __device__ __forceinline__ bool has(int k, int j) const {
-    return index(k, j) >= 0 && index(k, j) < count_;
+  // Whether the row has element `j` of the slot.
+  __device__ __forceinline__ bool has(const Slot& s, int j) const {
+    return s.full || (s.begin + j >= 0 && s.begin + j < count_);
   }
 
   // Elements outside the row read as `fill`.
-  __device__ __forceinline__ void load(int k, float (&x)[W], float fill = 0.0f) const {
-    const int begin = index(k, 0);
-    if (begin >= 0 && begin + W <= count_) {
-      const Vec<value_type, W> v = first_.template load_vec<W>(begin);
+  __device__ __forceinline__ void load(const Slot& s, float (&x)[W], float fill = 0.0f) const {
+    if (s.full) return load_piece<W>(s, 0, x);
 #pragma unroll
-      for (int j = 0; j < W; ++j) x[j] = to_float(v[j]);
-    } else {
-#pragma unroll
-      for (int j = 0; j < W; ++j) x[j] = fill;
-      if constexpr (W > 4) load_piece<4>(begin, x);
-      if constexpr (W > 2) load_piece<2>(begin, x);
-      load_piece<1>(begin, x);
-    }
+    for (int j = 0; j < W; ++j) x[j] = fill;
+    pieces([&](auto n, int j) { load_piece<decltype(n)::value>(s, j, x); }, s);
   }
 
-  __device__ __forceinline__ void store(int k, const float (&x)[W]) const {
-    const int begin = index(k, 0);
-    if (begin >= 0 && begin + W <= count_) {
-      Vec<value_type, W> v;
-#pragma unroll
-      for (int j = 0; j < W; ++j) v[j] = from_float<value_type>(x[j]);
-      first_.template store_vec<W>(begin, v);
-    } else {
-      if constexpr (W > 4) store_piece<4>(begin, x);
-      if constexpr (W > 2) store_piece<2>(begin, x);
-      store_piece<1>(begin, x);
-    }
+  __device__ __forceinline__ void store(const Slot& s, const float (&x)[W]) const {
+    if (s.full) return store_piece<W>(s, 0, x);
+    pieces([&](auto n, int j) { store_piece<decltype(n)::value>(s, j, x); }, s);
   }
 
  private:
-  // Whether the aligned piece [j, j + N) of the vector at `begin` lies inside the row while the piece
-  // of twice its size around it does not.
   template <int N>
-  __device__ __forceinline__ bool own_piece(int begin, int j) const {
-    const bool inside = begin + j >= 0 && begin + j + N <= count_;
-    if (2 * N >= W) return inside;
-    const int around = begin + j / (2 * N) * (2 * N);
-    return inside && !(around >= 0 && around + 2 * N <= count_);
+  struct Size {
+    static constexpr int value = N;
+  };
+
+  // Calls `move` for the largest aligned pieces of an edge that lie inside the row.
+  template <class F>
+  __device__ __forceinline__ void pieces(F move, const Slot& s) const {
+    if constexpr (W > 4) pieces_of<4>(move, s);
+    pieces_of<2>(move, s);
+    pieces_of<1>(move, s);
   }
 
-  template <int N>
-  __device__ __forceinline__ void load_piece(int begin, float (&x)[W]) const {
+  template <int N, class F>
+  __device__ __forceinline__ void pieces_of(F move, const Slot& s) const {
 #pragma unroll
     for (int j = 0; j < W; j += N) {
-      if (!own_piece<N>(begin, j)) continue;
-      const Vec<value_type, N> v = first_.template load_vec<N>(begin + j);
-#pragma unroll
-      for (int i = 0; i < N; ++i) x[j + i] = to_float(v[i]);
+      const bool in_larger = 2 * N < W && inside<2 * N>(s.begin + j / (2 * N) * (2 * N));
+      if (inside<N>(s.begin + j) && !in_larger) move(Size<N>(), j);
     }
   }
 
   template <int N>
-  __device__ __forceinline__ void store_piece(int begin, const float (&x)[W]) const {
+  __device__ __forceinline__ bool inside(int begin) const {
+    return begin >= 0 && begin + N <= count_;
+  }
+
+  template <int N>
+  __device__ __forceinline__ void load_piece(const Slot& s, int j, float (&x)[W]) const {
+    const Vec<value_type, N> v = first_.template load_vec<N>(s.begin + j);
 #pragma unroll
-    for (int j = 0; j < W; j += N) {
-      if (!own_piece<N>(begin, j)) continue;
-      Vec<value_type, N> v;
+    for (int i = 0; i < N; ++i) x[j + i] = to_float(v[i]);
+  }
+
+  template <int N>
+  __device__ __forceinline__ void store_piece(const Slot& s, int j, const float (&x)[W]) const {
+    Vec<value_type, N> v;
 #pragma unroll
-      for (int i = 0; i < N; ++i) v[i] = from_float<value_type>(x[j + i]);
-      first_.template store_vec<N>(begin + j, v);
-    }
+    for (int i = 0; i < N; ++i) v[i] = from_float<value_type>(x[j + i]);
+    first_.template store_vec<N>(s.begin + j, v);
   }
 
   Global<T> first_;
-  int count_;
+  int count_, head_, body_;
+};
+
+// The threads that share a row: a block, or one warp of it.
+template <bool ONE_WARP>
+struct Team {
+  __device__ __forceinline__ static int rank() { return ONE_WARP ? threadIdx.x % 32 : threadIdx.x; }
+  __device__ __forceinline__ static int size() { return ONE_WARP ? 32 : blockDim.x; }
+  __device__ __forceinline__ static int teams() { return ONE_WARP ? blockDim.x / 32 : 1; }
+  __device__ __forceinline__ static int index() { return ONE_WARP ? threadIdx.x / 32 : 0; }
+  __device__ __forceinline__ static i64 first_row() { return blockIdx.x * static_cast<i64>(teams()) + index(); }
+  __device__ __forceinline__ static i64 row_stride() { return gridDim.x * static_cast<i64>(teams()); }
+
+  template <class Operation>
+  __device__ __forceinline__ static float reduce(float x, Shared<float> scratch) {
+    return ONE_WARP ? warp_reduce<Operation>(x) : block_reduce<Operation>(x, scratch);
+  }
+
+  // Orders the team's accesses to shared memory.
+  __device__ __forceinline__ static void sync() {
+    if (ONE_WARP || blockDim.x == 32) __syncwarp();
+    else __syncthreads();
+  }
+};
+
+// A row of parameters or sums in shared memory, readable without bank conflicts from slots with any shift:
+// lanes hold consecutive vectors, so for each j they touch consecutive words.  `stride` is the length of
+// one of the WIDTH columns: see transposed_stride() in platforms.py.
+template <class P, int W>
+class TransposedRow {
+ public:
+  __device__ __forceinline__ TransposedRow(Shared<P> base, int stride) : base_(base), stride_(stride) {}
+  __device__ __forceinline__ P load(int e) const { return base_.load(at(e)); }
+  __device__ __forceinline__ void store(int e, P x) const { base_.store(at(e), x); }
+
+  __device__ __forceinline__ void fill(Global<const P> from, int n) const {
+    for (int e = threadIdx.x; e < n; e += blockDim.x) store(e, from.load(e));
+  }
+  __device__ __forceinline__ void fill(P value, int n) const {
+    for (int e = threadIdx.x; e < n; e += blockDim.x) store(e, value);
+  }
+
+ private:
+  __device__ __forceinline__ int at(int e) const { return e % W * stride_ + e / W; }
+  Shared<P> base_;
+  int stride_;
 };
 
 }  // namespace titan

@@ -26,4 +26,4 @@ __device__ __forceinline__ float bits_float(u32 x) { return __uint_as_float(x); 
 // A kernel with C linkage: name, largest block, parameter list, body.  Scalars arrive as int, long long
 // or float; pointers as Global<T>.
 #define TITAN_KERNEL(name, threads, params, ...) \
-  extern "C" __global__ void __launch_bounds__(threads) name params { __VA_ARGS__; }
+  extern "C" __global__ void __launch_bounds__(threads, 1) name params { __VA_ARGS__; }

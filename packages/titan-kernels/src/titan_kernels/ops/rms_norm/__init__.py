@@ -1,0 +1,144 @@
+"""Root mean square normalisation of the last dimension, optionally of a sum with a residual.
+
+``y = x / sqrt(mean(x^2) + eps) * weight``; Zhang and Sennrich, "Root Mean Square Layer Normalization",
+arXiv:1910.07467.
+"""
+
+from __future__ import annotations
+
+from typing import Any, overload
+
+import torch
+from torch import Tensor
+
+from titan_kernels.numerics import compute_dtype
+from titan_kernels.ops.rms_norm import cases, cuda, reference
+from titan_kernels.platforms import always, triton_implementation
+from titan_kernels.registry import Implementation, Op
+
+__all__ = ["rms_norm"]
+
+_TRITON = "titan_kernels.ops.rms_norm.triton"
+
+
+@overload
+def rms_norm(x: Tensor, weight: Tensor | None = ..., *, residual: None = ..., eps: float = ...) -> Tensor: ...
+@overload
+def rms_norm(
+    x: Tensor, weight: Tensor | None = ..., *, residual: Tensor, eps: float = ...
+) -> tuple[Tensor, Tensor]: ...
+def rms_norm(
+    x: Tensor, weight: Tensor | None = None, *, residual: Tensor | None = None, eps: float = 1e-6
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Normalise by the root mean square over the last dimension, with fp32 sums.
+
+    Args:
+        x: (..., D), floating point.
+        weight: (D), in the dtype of ``x`` or fp32; no scaling when absent.
+        residual: (..., D), added to ``x`` first; the sum is rounded to the dtype of ``x``.
+        eps: Added to the mean square.
+
+    Returns:
+        The normalised tensor, shaped and typed like ``x``; with a residual also the sum.
+
+    Raises:
+        ValueError: Shapes or dtypes do not fit together.
+    """
+    _check(x, weight, residual)
+    if residual is None:
+        y: Tensor = RMS_NORM(x, weight, eps)[0]
+        return y
+    y, total, _ = ADD_RMS_NORM(x, residual, weight, eps)
+    return y, total
+
+
+def _check(x: Tensor, weight: Tensor | None, residual: Tensor | None) -> None:
+    if x.dim() == 0 or not x.is_floating_point():
+        raise ValueError(f"x ({x.dtype}, shape {tuple(x.shape)}): it needs floating-point rows (..., D)")
+    if weight is not None and weight.shape != x.shape[-1:]:
+        raise ValueError(f"weight (shape {tuple(weight.shape)}): it must have the shape ({x.shape[-1]},)")
+    if residual is not None and (residual.shape != x.shape or residual.dtype != x.dtype):
+        raise ValueError(
+            f"residual ({residual.dtype}, shape {tuple(residual.shape)}): it must be like x "
+            f"({x.dtype}, shape {tuple(x.shape)})"
+        )
+
+
+def _statistics(x: Tensor) -> Tensor:
+    return x.new_empty(x.shape[:-1], dtype=compute_dtype(x.dtype))
+
+
+def _empty(x: Tensor) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+RMS_NORM = Op(
+    schema="rms_norm(Tensor x, Tensor? weight, float eps) -> (Tensor, Tensor)",
+    fake=lambda x, weight, eps: (_empty(x), _statistics(x)),
+    implementations=(
+        Implementation("cuda", cuda.supports, cuda.rms_norm),
+        triton_implementation(_TRITON, "rms_norm"),
+        Implementation("reference", always, reference.rms_norm),
+    ),
+    cases=cases.forward_cases,
+)
+
+ADD_RMS_NORM = Op(
+    schema="add_rms_norm(Tensor x, Tensor residual, Tensor? weight, float eps) -> (Tensor, Tensor, Tensor)",
+    fake=lambda x, residual, weight, eps: (_empty(x), _empty(x), _statistics(x)),
+    implementations=(
+        Implementation("cuda", cuda.supports_add, cuda.add_rms_norm),
+        triton_implementation(_TRITON, "add_rms_norm"),
+        Implementation("reference", always, reference.add_rms_norm),
+    ),
+    cases=cases.add_cases,
+)
+
+RMS_NORM_BACKWARD = Op(
+    schema="rms_norm_backward(Tensor dy, Tensor x, Tensor? weight, Tensor rstd, Tensor? dsum)"
+    " -> (Tensor, Tensor)",
+    fake=lambda dy, x, weight, rstd, dsum: (_empty(x), x.new_empty(0) if weight is None else _empty(weight)),
+    implementations=(
+        Implementation("cuda", cuda.supports_backward, cuda.rms_norm_backward),
+        triton_implementation(_TRITON, "rms_norm_backward"),
+        Implementation("reference", always, reference.rms_norm_backward),
+    ),
+    cases=cases.backward_cases,
+)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    x, weight, _ = inputs
+    ctx.save_for_backward(x, weight, output[1])
+    ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)
+
+
+def _backward(ctx: Any, dy: Tensor | None, _rstd: None) -> tuple[Tensor | None, Tensor | None, None]:
+    if dy is None:
+        return None, None, None
+    x, weight, rstd = ctx.saved_tensors
+    dx, dweight = RMS_NORM_BACKWARD(dy, x, weight, rstd, None)
+    return dx, None if weight is None else dweight, None
+
+
+def _save_add(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    _, _, weight, _ = inputs
+    _, total, rstd = output
+    ctx.save_for_backward(total, weight, rstd)
+    ctx.mark_non_differentiable(rstd)
+    ctx.set_materialize_grads(False)
+
+
+def _backward_add(
+    ctx: Any, dy: Tensor | None, dsum: Tensor | None, _rstd: None
+) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
+    if dy is None:
+        return dsum, dsum, None, None
+    total, weight, rstd = ctx.saved_tensors
+    dx, dweight = RMS_NORM_BACKWARD(dy, total, weight, rstd, dsum)
+    return dx, dx, None if weight is None else dweight, None
+
+
+RMS_NORM.register_autograd(_backward, _save)
+ADD_RMS_NORM.register_autograd(_backward_add, _save_add)

@@ -1,0 +1,226 @@
+"""Operators and their implementations: which one serves a call, and why the others do not.
+
+An :class:`Op` is a ``torch.library`` operator ``titan::<name>`` with implementations in order of
+preference.  Each says for the arguments of a call whether it can serve it (a :class:`Verdict`); the
+first that can, runs.  The last one is the reference in plain PyTorch, which serves everything.
+
+:func:`prefer` and the environment variable ``TITAN_PREFER`` choose by name instead.  What is asked for
+by name must serve: if it cannot, the call raises :class:`~titan_kernels.errors.UnsupportedError`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from titan_kernels.cases import Case
+from titan_kernels.errors import TitanKernelsError, UnsupportedError
+
+__all__ = ["YES", "Explanation", "Implementation", "Op", "Verdict", "explain", "no", "ops", "prefer"]
+
+_LIBRARY = torch.library.Library("titan", "FRAGMENT")
+_OPS: dict[str, Op] = {}
+_ENVIRONMENT = "TITAN_PREFER"
+# Process-wide, not per thread: autograd runs the backward of CUDA tensors in threads of its own.
+_preferences: list[Mapping[str, str]] = []
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether an implementation can serve a call, and why not."""
+
+    ok: bool
+    reason: str = ""
+
+
+YES = Verdict(True)
+
+
+def no(reason: str) -> Verdict:
+    """The verdict that turns a call down."""
+    return Verdict(False, reason)
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One way to compute an operator; both functions take the operator's arguments."""
+
+    name: str
+    supports: Callable[..., Verdict]
+    run: Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Every implementation's verdict on one call, in order of preference."""
+
+    op: str
+    verdicts: tuple[tuple[str, Verdict], ...]
+    chosen: str | None
+    preferred: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data, for JSON."""
+        return {
+            "op": self.op,
+            "chosen": self.chosen,
+            "preferred": self.preferred,
+            "implementations": [{"name": n, "ok": v.ok, "reason": v.reason} for n, v in self.verdicts],
+        }
+
+    def __str__(self) -> str:
+        source = f" (asked for: {self.preferred})" if self.preferred else ""
+        lines = [f"titan::{self.op} -> {self.chosen or 'none'}{source}"]
+        for name, verdict in self.verdicts:
+            lines.append(f"  {name:<10} {'yes' if verdict.ok else 'no: ' + verdict.reason}")
+        return "\n".join(lines)
+
+
+@dataclass(eq=False)
+class Op:
+    """An operator ``titan::<name>``, registered with ``torch.library`` when it is made.
+
+    Args:
+        schema: Name, arguments and returns in PyTorch's schema language.
+        fake: The outputs' shapes and dtypes, as ``torch.library.register_fake`` wants it.
+        implementations: In order of preference, the reference last.
+        cases: Arguments that the tests, the counters and the benchmarks share.
+        minimum_bytes: Least traffic of a call, where it is not "read every input once, write every
+            output once"; takes the arguments and the outputs.
+    """
+
+    schema: str
+    fake: Callable[..., Any]
+    implementations: tuple[Implementation, ...]
+    cases: Callable[[], Sequence[Case]]
+    minimum_bytes: Callable[[tuple[Any, ...], Any], int] | None = None
+    name: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.name = self.schema.partition("(")[0]
+        _LIBRARY.define(self.schema, tags=(torch.Tag.pt2_compliant_tag,))
+        for key in ("CPU", "CUDA"):
+            _LIBRARY.impl(self.name, self.run, key)
+        torch.library.register_fake(f"titan::{self.name}", self.fake, lib=_LIBRARY)
+        _OPS[self.name] = self
+
+    def register_autograd(self, backward: Callable[..., Any], setup_context: Callable[..., None]) -> None:
+        """Give the operator a derivative, see ``torch.library.register_autograd``."""
+        torch.library.register_autograd(
+            f"titan::{self.name}", backward, setup_context=setup_context, lib=_LIBRARY
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call through PyTorch's dispatcher, with autograd."""
+        return self._packet(*args, **kwargs)
+
+    @functools.cached_property
+    def _packet(self) -> Any:
+        return getattr(torch.ops.titan, self.name).default
+
+    @functools.cached_property
+    def _by_name(self) -> dict[str, Implementation]:
+        return {each.name: each for each in self.implementations}
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the implementation that serves this call, below autograd."""
+        return self.choose(*args, **kwargs).run(*args, **kwargs)
+
+    def choose(self, *args: Any, **kwargs: Any) -> Implementation:
+        """The implementation that serves this call.
+
+        Raises:
+            UnsupportedError: The preferred implementation cannot serve it, or none can.
+        """
+        name = _preferred(self.name)
+        if name is not None:
+            return self._choose_named(name, args, kwargs)
+        for each in self.implementations:
+            if each.supports(*args, **kwargs).ok:
+                return each
+        raise UnsupportedError(str(self.explain(*args, **kwargs)))
+
+    def _choose_named(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Implementation:
+        if name not in self._by_name:
+            raise UnsupportedError(
+                f"titan::{self.name} has no implementation {name!r}; it has {', '.join(self._by_name)}"
+            )
+        verdict = self._by_name[name].supports(*args, **kwargs)
+        if not verdict.ok:
+            raise UnsupportedError(
+                f"titan::{self.name}: {name!r} was asked for, but {verdict.reason}; "
+                f"leave out prefer() and {_ENVIRONMENT} to use what can serve the call"
+            )
+        return self._by_name[name]
+
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+        """Every implementation's verdict on a call with these arguments; runs nothing."""
+        verdicts = tuple((each.name, each.supports(*args, **kwargs)) for each in self.implementations)
+        preferred = _preferred(self.name)
+        willing = (name for name, verdict in verdicts if verdict.ok and preferred in (None, name))
+        return Explanation(self.name, verdicts, next(willing, None), preferred)
+
+
+def ops() -> dict[str, Op]:
+    """All operators by name."""
+    import titan_kernels.ops  # noqa: F401  # the rooms register themselves on import
+
+    return dict(_OPS)
+
+
+def explain(op: str, *args: Any, **kwargs: Any) -> Explanation:
+    """Which implementation would serve ``titan::<op>`` for these arguments, and why not the others.
+
+    ``str()`` of the result is a table; ``to_dict()`` gives plain data for JSON.
+
+    Raises:
+        TitanKernelsError: There is no such operator.
+    """
+    known = ops()
+    if op not in known:
+        raise TitanKernelsError(f"op ({op!r}): no such operator; there are {', '.join(sorted(known))}")
+    return known[op].explain(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def prefer(everywhere: str | None = None, /, **by_op: str) -> Iterator[None]:
+    """Use an implementation by name: ``prefer("triton")`` or ``prefer(rms_norm="reference")``.
+
+    It holds for the whole process, not only for this thread, because the backward of CUDA tensors
+    runs in other threads.  A call that the named implementation cannot serve raises
+    :class:`~titan_kernels.errors.UnsupportedError`.
+
+    Args:
+        everywhere: The implementation for every operator without one of its own.
+        by_op: Implementations by the operator's name.
+    """
+    unknown = sorted(set(by_op) - set(ops()))
+    if unknown:
+        raise TitanKernelsError(f"prefer: no such operator: {', '.join(unknown)}")
+    entry = {**by_op, **({} if everywhere is None else {"": everywhere})}
+    _preferences.append(entry)
+    try:
+        yield
+    finally:
+        _preferences.remove(entry)
+
+
+def _preferred(op: str) -> str | None:
+    for entry in reversed(_preferences):
+        if found := entry.get(op) or entry.get(""):
+            return found
+    text = os.environ.get(_ENVIRONMENT)
+    return _parse_environment(text).get(op, _parse_environment(text).get("")) if text else None
+
+
+@functools.lru_cache(maxsize=8)
+def _parse_environment(text: str) -> Mapping[str, str]:
+    """``TITAN_PREFER``: ``triton`` for all operators, or ``rms_norm=triton,softmax=reference``."""
+    parts = (part.strip().rpartition("=") for part in text.split(",") if part.strip())
+    return {op: name for op, _, name in parts}
