@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from titan_kernels.cases import Case
 from titan_kernels.errors import TitanKernelsError, UnsupportedError
@@ -93,6 +94,7 @@ class Op:
         cases: Arguments that the tests, the counters and the benchmarks share.
         minimum_bytes: Least traffic of a call, where it is not "read every input once, write every
             output once"; takes the arguments and the outputs.
+        declined: By implementation, the labels of the cases that it leaves to the others.
     """
 
     schema: str
@@ -100,6 +102,7 @@ class Op:
     implementations: tuple[Implementation, ...]
     cases: Callable[[], Sequence[Case]]
     minimum_bytes: Callable[[tuple[Any, ...], Any], int] | None = None
+    declined: Mapping[str, Sequence[str]] = field(default_factory=dict)
     name: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -118,11 +121,30 @@ class Op:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call through PyTorch's dispatcher, with autograd."""
-        return self._packet(*args, **kwargs)
+        return self.packet(*args, **kwargs)
 
     @functools.cached_property
-    def _packet(self) -> Any:
+    def packet(self) -> Any:
+        """The ``torch.library`` overload, ``torch.ops.titan.<name>.default``."""
         return getattr(torch.ops.titan, self.name).default
+
+    @property
+    def schema_arguments(self) -> Sequence[Any]:
+        """The arguments' types and aliases, as PyTorch parsed them from the schema."""
+        arguments: Sequence[Any] = self.packet._schema.arguments
+        return arguments
+
+    def minimum_bytes_of(self, args: tuple[Any, ...], outputs: Any) -> int:
+        """Least memory traffic of a call in bytes, counting what it writes in place twice."""
+        if self.minimum_bytes is not None:
+            return self.minimum_bytes(args, outputs)
+        written = [
+            value
+            for value, argument in zip(args, self.schema_arguments, strict=False)
+            if argument.alias_info is not None and argument.alias_info.is_write
+        ]
+        leaves = pytree.tree_leaves([args, outputs, written])
+        return sum(x.numel() * x.element_size() for x in leaves if isinstance(x, torch.Tensor))
 
     @functools.cached_property
     def _by_name(self) -> dict[str, Implementation]:

@@ -1,0 +1,109 @@
+"""Runs any operator in any implementation, and measures its error."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from titan_kernels import emulated
+from titan_kernels.cases import Case, Maker
+from titan_kernels.registry import Op, prefer
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
+
+
+@contextlib.contextmanager
+def running(implementation: str, **emulation: Any) -> Iterator[Any]:
+    """Use an implementation by name: CUDA kernels on the GPU, or emulated where there is none."""
+    with contextlib.ExitStack() as stack:
+        session = None
+        if implementation == "cuda" and DEVICE.type == "cpu":
+            session = stack.enter_context(emulated(**emulation))
+        stack.enter_context(prefer(implementation))
+        yield session
+
+
+def clone(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The same arguments in other memory with the same strides and alignment."""
+
+    def copy(x: Any) -> Any:
+        if not isinstance(x, Tensor):
+            return x
+        storage = x.untyped_storage().clone()
+        return torch.empty(0, dtype=x.dtype, device=x.device).set_(
+            storage, x.storage_offset(), x.shape, x.stride()
+        )
+
+    return pytree.tree_map(copy, args)
+
+
+def double(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The same arguments in float64."""
+    return pytree.tree_map(
+        lambda x: x.double() if isinstance(x, Tensor) and x.is_floating_point() else x, args
+    )
+
+
+def results(op: Op, args: tuple[Any, ...]) -> list[Tensor]:
+    """Everything that the operator returns or writes into its arguments."""
+    returned = op(*args)
+    written = [
+        value
+        for value, argument in zip(args, op.schema_arguments, strict=False)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]
+    return [x for x in pytree.tree_leaves([returned, written]) if isinstance(x, Tensor)]
+
+
+@dataclass
+class Truth:
+    """The float64 results of a case, and the error of the reference at the case's own dtype."""
+
+    exact: list[Tensor]
+    reference: list[Tensor]
+
+    @classmethod
+    def of(cls, op: Op, args: tuple[Any, ...]) -> Truth:
+        with prefer("reference"):
+            return cls(results(op, double(clone(args))), results(op, clone(args)))
+
+    def problems(self, got: list[Tensor], factor: float, ulps: float = 0.0) -> list[str]:
+        """Where ``got`` is worse than ``factor`` times the reference's error."""
+        found = [] if len(got) == len(self.exact) else [f"{len(got)} outputs, not {len(self.exact)}"]
+        for i, (x, exact, reference) in enumerate(zip(got, self.exact, self.reference, strict=False)):
+            if (x.shape, x.dtype) != (reference.shape, reference.dtype):
+                found.append(
+                    f"output {i}: {x.dtype} {tuple(x.shape)}, not {reference.dtype} {tuple(reference.shape)}"
+                )
+            elif problem := _problem(x, exact, reference, factor, ulps):
+                found.append(f"output {i}: {problem}")
+        return found
+
+
+def _problem(x: Tensor, exact: Tensor, reference: Tensor, factor: float, ulps: float) -> str | None:
+    if not x.is_floating_point():
+        return None if torch.equal(x, reference) else "integers differ from the reference"
+    special = ~torch.isfinite(reference)
+    if not torch.equal(x[special].nan_to_num(7.0), reference[special].nan_to_num(7.0)):
+        return "NaN or infinity where the reference has none, or the other way round"
+    error, bound = (x.double() - exact)[~special].abs(), (reference.double() - exact)[~special].abs()
+    if error.numel() == 0:
+        return None
+    # Two roundings of fp32 at the size of the result: sums in another order are as good.
+    slack = (2 * 2**-24 + ulps * torch.finfo(x.dtype).eps) * exact[~special].abs().max()
+    for name, measure in (("largest", lambda e: e.max()), ("mean square", lambda e: e.square().mean().sqrt())):
+        if measure(error) > factor * measure(bound) + slack:
+            return f"{name} error {measure(error):.3g}, {factor} x the reference's is {factor * measure(bound):.3g}"
+    return None
+
+
+def arguments(case: Case, dtype: torch.dtype, seed: int = 0) -> tuple[Any, ...]:
+    """The case's arguments on the device under test."""
+    return case.make(Maker(DEVICE, dtype, seed))

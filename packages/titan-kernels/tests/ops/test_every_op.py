@@ -1,0 +1,123 @@
+"""What holds for every operator of the registry, whatever it computes; a new room is picked up by itself."""
+
+import pkgutil
+
+import pytest
+import torch
+from everywhere import DEVICE, DTYPES, Truth, arguments, clone, results, running
+
+import titan_kernels.ops
+from titan_kernels import explain, images
+from titan_kernels.registry import ops
+
+OPS = ops()
+# Triton's interpreter cuts fp32 off where hardware rounds, so bf16 may be one unit off.
+_INTERPRETED_BF16_ULPS = 1.5
+
+
+def small(*implementations):
+    """One parameter set per operator, implementation, dtype and small case."""
+    return [
+        pytest.param(op, name, dtype, case, id=f"{op.name}-{name}-{DTYPES[dtype]}-{case.label}")
+        for op in OPS.values()
+        for name in (each.name for each in op.implementations)
+        if name in implementations
+        for case in op.cases()
+        if not case.realistic
+        for dtype in case.dtypes
+    ]
+
+
+def one_case():
+    return [pytest.param(op, op.cases()[0], id=op.name) for op in OPS.values()]
+
+
+@pytest.mark.parametrize(("op", "implementation", "dtype", "case"), small("cuda", "triton"))
+def test_error_is_that_of_fp32_inside(op, implementation, dtype, case):
+    args = arguments(case, dtype)
+    truth = Truth.of(op, args)
+    interpreted = implementation == "triton" and dtype == torch.bfloat16 and DEVICE.type == "cpu"
+    with running(implementation, seed=1):
+        verdict = dict(op.explain(*args).verdicts)[implementation]
+        if not verdict.ok:
+            assert case.label in op.declined.get(implementation, ()), verdict.reason
+            return
+        got = results(op, clone(args))
+    assert not truth.problems(got, 1.5, _INTERPRETED_BF16_ULPS if interpreted else 0.0)
+
+
+@pytest.mark.parametrize(("op", "implementation", "dtype", "case"), small("cuda"))
+def test_schedule_does_not_matter(op, implementation, dtype, case):
+    if dtype != torch.float16 and torch.float16 in case.dtypes:
+        return  # one dtype of each case: the schedule's part is the same code
+    args, seen = arguments(case, dtype), []
+    for seed in (2, 3):
+        with running(implementation, seed=seed):
+            if not dict(op.explain(*args).verdicts)[implementation].ok:
+                return
+            seen.append(results(op, clone(args)))
+    for first, second in zip(*seen, strict=True):
+        torch.testing.assert_close(first, second, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize(("op", "case"), one_case())
+def test_operator_is_well_formed(op, case):
+    torch.library.opcheck(op.packet, clone(arguments(case, torch.float32)))
+
+
+@pytest.mark.parametrize("op", OPS.values(), ids=OPS)
+def test_cases_are_named_apart_and_cover_odd_shapes(op):
+    labels = [case.label for case in op.cases()]
+    assert len(labels) == len(set(labels))
+    assert any(case.realistic for case in op.cases()), "counters and benchmarks have nothing to run"
+
+
+@pytest.mark.parametrize("op", OPS.values(), ids=OPS)
+def test_every_implementation_explains_itself(op):
+    case = op.cases()[0]
+    explanation = explain(op.name, *arguments(case, torch.float32))
+    assert explanation.chosen is not None
+    for name, verdict in explanation.verdicts:
+        assert verdict.ok or verdict.reason, name
+
+
+def test_every_room_is_exported():
+    rooms = {module.name for module in pkgutil.iter_modules(titan_kernels.ops.__path__)}
+    for room in rooms:
+        module = __import__(f"titan_kernels.ops.{room}", fromlist=["__all__"])
+        for name in module.__all__:
+            assert name in titan_kernels.ops.__all__, f"titan_kernels.ops does not export {room}.{name}"
+
+
+@pytest.mark.parametrize("arch", ["sm_70", "sm_75"])
+@pytest.mark.parametrize("unit", images.units())
+def test_compile_gate(unit, arch):
+    shared = {"sm_70": 96 * 1024, "sm_75": 64 * 1024}[arch]
+    for kernel, info in images.info(unit, arch).items():
+        assert info.spill_stores == info.spill_loads == 0, f"{kernel} spills registers"
+        assert info.registers * info.max_threads <= 65536, kernel
+        assert info.static_shared <= shared, kernel
+
+
+def realistic():
+    return [
+        pytest.param(op, case, id=f"{op.name}-{case.label}")
+        for op in OPS.values()
+        for case in op.cases()
+        if case.realistic
+    ]
+
+
+@pytest.mark.skipif(DEVICE.type != "cpu", reason="counts come from the emulator")
+@pytest.mark.parametrize(("op", "case"), realistic())
+def test_traffic_is_near_the_minimum(op, case):
+    dtype = torch.float16 if torch.float16 in case.dtypes else case.dtypes[0]
+    args = arguments(case, dtype)
+    with running("cuda", count=True, check=False, sample=8) as session:
+        got = op(*args)
+    counted = [launch.counters for launch in session.launches]
+    sectors = sum(each.global_loads.sectors + each.global_stores.sectors for each in counted)
+    assert sectors * 32 <= case.sector_bound * op.minimum_bytes_of(args, got)
+    for launch in session.launches:
+        shared = launch.counters.shared
+        assert shared.wavefronts == shared.ideal, f"{launch.kernel} has bank conflicts"
