@@ -1,0 +1,145 @@
+"""A static performance model: how long a kernel should take on a card, and what binds it.
+
+No kernel runs on a GPU for this.  The emulator gives exact counts (sectors, bank conflicts, matrix
+instructions), the compiled code gives the mix of instructions, the data sheet gives the card's rates.
+Each unit of the machine would need a certain time for its share; the slowest one binds the kernel.
+
+Assumptions, to be confronted with measurements:
+
+1. DRAM moves each distinct sector of a launch once (the L2 cache catches repeated use) and reaches
+   85 % of the data sheet's bandwidth on Turing and 82 % on Volta, as streaming kernels do.
+2. Every sector requested goes through L2 at 20 bytes per cycle and SM: 2155 GB/s on V100 and 1270 GB/s
+   on T4 (Jia et al., arXiv:1804.06826 and arXiv:1903.07486).
+3. Shared memory serves one wavefront per cycle and SM.
+4. The SM issues 4 warp instructions per cycle.  Per cycle it completes 64 lanes of fp32 and of integer
+   arithmetic, 16 of special functions and conversions, 32 of shuffles and of memory instructions (CUDA
+   C++ Programming Guide, throughput of native arithmetic instructions, capability 7.x).
+5. The instructions around a memory access are executed as often as the access: the executed mix is
+   the mix of the kernel's loops, scaled to the emulator's number of memory requests.
+6. The units work side by side, so the slowest decides; what hides latency is warps: with less than a
+   quarter of the SM's warps resident, time grows in proportion.
+7. A launch costs 3 us on the device.  Blocks are dealt out in waves; a partly filled last wave takes as
+   long as a full one.
+8. Clocks are those of the data sheet's fp32 rate; no throttling.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from titan_kernels.device import DeviceFacts
+
+__all__ = ["Prediction", "Workload", "clock_ghz", "predict"]
+
+_DRAM_EFFICIENCY = {(7, 0): 0.82, (7, 5): 0.85}
+_L2_BYTES_PER_CYCLE = 20
+_ISSUE_PER_CYCLE = 4
+_LANES_PER_CYCLE = {
+    "fp32": 64,
+    "integer": 64,
+    "half": 64,
+    "special": 16,
+    "conversion": 16,
+    "shuffle": 32,
+    "memory": 32,
+}
+_LAUNCH_US = 3.0
+_WARP = 32
+_ENOUGH_WARPS = 0.25
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What one launch does.
+
+    Args:
+        blocks: Blocks of the grid.
+        resident_blocks: Blocks that one SM holds at a time.
+        occupancy: Resident warps as a fraction of what the SM can hold.
+        dram_bytes: Bytes of the distinct sectors that the launch touches.
+        l2_bytes: Bytes of all sectors requested.
+        shared_wavefronts: Cycles of shared memory.
+        tensor_flops: Operations on tensor cores.
+        instructions: Warp instructions executed, by pipe: the keys of the throughput table, and
+            ``other`` for those that cost an issue slot only.
+    """
+
+    blocks: int
+    resident_blocks: int
+    occupancy: float
+    dram_bytes: float
+    l2_bytes: float
+    shared_wavefronts: float
+    tensor_flops: float
+    instructions: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The time of a launch on a card.
+
+    Args:
+        microseconds: Including the launch.
+        bound: The unit that takes longest.
+        terms: Microseconds of each unit, were it the only one.
+    """
+
+    microseconds: float
+    bound: str
+    terms: Mapping[str, float]
+
+    @property
+    def fraction_of_bound(self) -> float:
+        """How close to the binding unit's own time the launch is; the rest is launch, waves, latency."""
+        return self.terms[self.bound] / self.microseconds
+
+
+def clock_ghz(card: DeviceFacts) -> float:
+    """The clock behind the data sheet's fp32 rate: two operations on each of 64 lanes per SM."""
+    return card.fp32_tflops * 1e3 / (card.sms * 2 * _LANES_PER_CYCLE["fp32"])
+
+
+def predict(work: Workload, card: DeviceFacts) -> Prediction:
+    """Predict the time of a launch on a Volta or Turing card.
+
+    Raises:
+        ValueError: The card is neither.
+    """
+    if card.capability not in _DRAM_EFFICIENCY:
+        raise ValueError(f"card ({card.name_pattern}): the model knows Volta (7.0) and Turing (7.5) only")
+    terms = _terms(work, card)
+    bound = max(terms, key=lambda unit: terms[unit])
+    latency = max(1.0, _ENOUGH_WARPS / max(work.occupancy, 1e-3))
+    time = terms[bound] * _waves(work, card) * latency + _LAUNCH_US
+    return Prediction(time, bound, terms)
+
+
+def _terms(work: Workload, card: DeviceFacts) -> dict[str, float]:
+    cycles_per_us = clock_ghz(card) * 1e3
+    busy = min(card.sms, work.blocks) * cycles_per_us  # SM cycles per microsecond
+    terms = {
+        "dram": work.dram_bytes / (card.bandwidth_gbs * 1e3 * _DRAM_EFFICIENCY[card.capability]),
+        "l2": work.l2_bytes / (_L2_BYTES_PER_CYCLE * card.sms * cycles_per_us),
+        "shared": work.shared_wavefronts / busy,
+        "issue": sum(work.instructions.values()) / (_ISSUE_PER_CYCLE * busy),
+    }
+    if work.tensor_flops:
+        peak = card.peak_tflops(torch.float16)
+        terms["tensor"] = work.tensor_flops / (peak * 1e6) if peak else math.inf
+    for pipe, lanes in _LANES_PER_CYCLE.items():
+        if count := work.instructions.get(pipe):
+            terms[pipe] = count * _WARP / (lanes * busy)
+    return terms
+
+
+def _waves(work: Workload, card: DeviceFacts) -> float:
+    """How much longer the launch takes because its last wave of blocks is not full."""
+    per_wave = card.sms * max(1, work.resident_blocks)
+    if work.blocks <= per_wave:
+        return 1.0
+    waves = work.blocks / per_wave
+    return math.ceil(waves) / waves
