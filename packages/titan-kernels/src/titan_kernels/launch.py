@@ -6,7 +6,8 @@ can be captured in a CUDA graph.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,7 @@ from titan_kernels.errors import LaunchError
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    Scalar: TypeAlias = bool | int | float
-    Argument: TypeAlias = "torch.Tensor | Packed | Scalar | None"
+    Argument: TypeAlias = "torch.Tensor | Packed | bool | int | float | None"
     Dim3: TypeAlias = int | tuple[int, int, int]
 
 __all__ = ["Packed", "launch"]
@@ -29,11 +29,11 @@ class Packed:
     """An ``Array<..., N>`` parameter of a kernel, passed by value.
 
     Attributes:
-        values: Tensors or ``None`` for ``Array<Global<T>, N>``, ints for ``Array<i64, N>``.
+        values: Tensors or ``None`` for ``Array<Global<T>, N>``, numbers for ``Array<i64, N>`` and its kin.
         capacity: The ``N`` of the parameter; the places after the last value are zero.
     """
 
-    values: Sequence[torch.Tensor | int | None]
+    values: Sequence[torch.Tensor | int | float | None]
     capacity: int
 
     def __post_init__(self) -> None:
@@ -59,14 +59,22 @@ def launch(
         LaunchError: the kernel could not be loaded or launched, a CPU tensor came without an
             emulator session, or the tensors are not all on one device.
     """
-    blocks, threads = _dim3(grid), _dim3(block)
-    device = _device(kernel, args)
-    if 0 in blocks:
+    first = _first_tensor(kernel, args)
+    if grid == 0 if isinstance(grid, int) else 0 in grid:
         return
-    if device.type == "cpu":
-        _emulate(unit, kernel, blocks, threads, args, shared)
+    if first.is_cuda:
+        _cuda_launch()(unit, kernel, first.get_device(), grid, block, args, shared)
+    elif first.device.type == "cpu":
+        _emulate(unit, kernel, _dim3(grid), _dim3(block), args, shared)
     else:
-        raise LaunchError(f"kernel {kernel}: {device} tensors cannot be launched in this build")
+        raise LaunchError(f"kernel {kernel}: its tensors are on {first.device}, not on a CUDA device")
+
+
+@functools.cache
+def _cuda_launch() -> Callable[[str, str, int, Dim3, Dim3, Sequence[Argument], int], None]:
+    from titan_kernels import _cuda  # needs the compiled extension; the emulator does without
+
+    return _cuda.launch
 
 
 def _emulate(
@@ -92,9 +100,12 @@ def _dim3(size: Dim3) -> tuple[int, int, int]:
     return (size, 1, 1) if isinstance(size, int) else size
 
 
-def _device(kernel: str, args: Iterable[Argument]) -> torch.device:
+def _first_tensor(kernel: str, args: Iterable[Argument]) -> torch.Tensor:
     for arg in args:
-        for value in arg.values if isinstance(arg, Packed) else (arg,):
-            if isinstance(value, torch.Tensor):
-                return value.device
+        if isinstance(arg, torch.Tensor):
+            return arg
+        if isinstance(arg, Packed):
+            for value in arg.values:
+                if isinstance(value, torch.Tensor):
+                    return value
     raise LaunchError(f"kernel {kernel}: no argument is a tensor, so there is no device to launch on")

@@ -1,0 +1,151 @@
+#include "arguments.h"
+
+#include <climits>
+#include <cstring>
+#include <stdexcept>
+
+namespace titan_kernels {
+namespace {
+
+PyTypeObject* packed_type = nullptr;
+
+PyObject* interned(const char* name) {
+  PyObject* string = PyUnicode_InternFromString(name);
+  if (!string) throw PythonError();
+  return string;
+}
+
+// Owns a reference for the length of a scope.
+class Owned {
+ public:
+  explicit Owned(PyObject* object) : object_(object) {
+    if (!object_) throw PythonError();
+  }
+  ~Owned() { Py_DECREF(object_); }
+  Owned(const Owned&) = delete;
+  Owned& operator=(const Owned&) = delete;
+  PyObject* get() const { return object_; }
+
+ private:
+  PyObject* object_;
+};
+
+template <class T>
+void write(unsigned char* to, T value) {
+  std::memcpy(to, &value, sizeof value);
+}
+
+long long as_integer(PyObject* value) {
+  const long long result = PyLong_AsLongLong(value);
+  if (result != -1 || !PyErr_Occurred()) return result;
+  PyErr_Clear();
+  throw std::invalid_argument("the number does not fit in 64 bits");
+}
+
+std::string type_name(PyObject* value) { return Py_TYPE(value)->tp_name; }
+
+// Asks by method, so that subclasses and anything else that behaves like a tensor will do.
+unsigned long long address(PyObject* tensor, int device) {
+  static PyObject* const get_device = interned("get_device");
+  static PyObject* const data_ptr = interned("data_ptr");
+  PyObject* where = PyObject_CallMethodNoArgs(tensor, get_device);
+  if (!where && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+    PyErr_Clear();
+    throw std::invalid_argument(type_name(tensor) + " is no tensor, number, Packed or None");
+  }
+  const Owned owned_where(where);
+  const long ordinal = PyLong_AsLong(where);
+  if (ordinal != device) {
+    throw std::invalid_argument("the tensor is on " +
+                                (ordinal < 0 ? "the CPU" : "cuda:" + std::to_string(ordinal)) +
+                                ", the first one on cuda:" + std::to_string(device));
+  }
+  const Owned pointer(PyObject_CallMethodNoArgs(tensor, data_ptr));
+  return PyLong_AsUnsignedLongLong(pointer.get());
+}
+
+void write_number(const Parameter& parameter, PyObject* value, unsigned char* to) {
+  if (parameter.kind == Kind::kFloat32) {
+    write(to, static_cast<float>(PyFloat_Check(value) ? PyFloat_AS_DOUBLE(value)
+                                                      : static_cast<double>(as_integer(value))));
+    return;
+  }
+  if (PyFloat_Check(value)) throw std::invalid_argument("a float for an integer parameter");
+  const long long number = as_integer(value);
+  if (parameter.kind == Kind::kInt32 && (number < INT_MIN || number > INT_MAX)) {
+    throw std::invalid_argument(std::to_string(number) + " does not fit in the kernel's 32-bit parameter");
+  }
+  write(to, number);  // little-endian: the low half of an i32 comes first
+}
+
+// An element of an Array: an address or an i64; floats fill Array<float, N>.
+void write_element(PyObject* value, std::size_t size, int device, unsigned char* to) {
+  if (size == sizeof(float)) {
+    write_number({PyFloat_Check(value) ? Kind::kFloat32 : Kind::kInt32, size}, value, to);
+  } else if (PyLong_Check(value)) {
+    write_number({Kind::kInt64, size}, value, to);
+  } else {
+    write(to, value == Py_None ? 0ull : address(value, device));
+  }
+}
+
+void write_packed(std::size_t bytes, PyObject* packed, int device, unsigned char* to) {
+  static PyObject* const values_name = interned("values");
+  static PyObject* const capacity_name = interned("capacity");
+  const Owned values(PyObject_GetAttr(packed, values_name));
+  const Owned capacity(PyObject_GetAttr(packed, capacity_name));
+  const Owned items(PySequence_Fast(values.get(), "Packed.values is no sequence"));
+  const std::size_t places = static_cast<std::size_t>(as_integer(capacity.get()));
+  const std::size_t count = static_cast<std::size_t>(PySequence_Fast_GET_SIZE(items.get()));
+  const std::size_t size = places ? bytes / places : 0;
+  if (size * places != bytes || (size != 4 && size != 8) || count > places) {
+    throw std::invalid_argument("Packed with " + std::to_string(count) + " values and capacity " +
+                                std::to_string(places) + " for an Array of " + std::to_string(bytes) + " bytes");
+  }
+  std::memset(to, 0, bytes);
+  for (std::size_t i = 0; i < count; ++i) {
+    write_element(PySequence_Fast_GET_ITEM(items.get(), static_cast<Py_ssize_t>(i)), size, device, to + i * size);
+  }
+}
+
+}  // namespace
+
+void register_packed(PyObject* type) {
+  Py_INCREF(type);
+  packed_type = reinterpret_cast<PyTypeObject*>(type);
+}
+
+void Arguments::pack(const Parameter& parameter, PyObject* value, int device, unsigned char* to) {
+  const bool number = PyLong_Check(value) || PyFloat_Check(value);
+  if (parameter.kind != Kind::kBytes) {
+    if (!number) throw std::invalid_argument(type_name(value) + " for a number");
+    write_number(parameter, value, to);
+  } else if (Py_TYPE(value) == packed_type) {
+    write_packed(parameter.size, value, device, to);
+  } else if (number || parameter.size != sizeof(CUdeviceptr)) {
+    throw std::invalid_argument(type_name(value) + (number ? " for a pointer" : " for an Array"));
+  } else {
+    write(to, value == Py_None ? 0ull : address(value, device));
+  }
+}
+
+Arguments::Arguments(const Kernel& kernel, PyObject* values, int device) {
+  const std::size_t count = static_cast<std::size_t>(PySequence_Fast_GET_SIZE(values));
+  if (count != kernel.parameters.size()) {
+    throw std::invalid_argument(std::to_string(count) + " arguments for " +
+                                std::to_string(kernel.parameters.size()) + " parameters");
+  }
+  unsigned char* to = bytes_.data();
+  for (std::size_t i = 0; i < count; ++i) {
+    const Parameter& parameter = kernel.parameters[i];
+    try {
+      pack(parameter, PySequence_Fast_GET_ITEM(values, static_cast<Py_ssize_t>(i)), device, to);
+    } catch (const std::invalid_argument& error) {
+      throw std::invalid_argument("argument " + std::to_string(i) + ": " + error.what());
+    }
+    pointers_[i] = to;
+    to += (parameter.size + kSlot - 1) / kSlot * kSlot;
+  }
+}
+
+}  // namespace titan_kernels

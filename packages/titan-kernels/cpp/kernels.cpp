@@ -1,0 +1,121 @@
+#include "kernels.h"
+
+#include <stdexcept>
+
+namespace titan_kernels {
+namespace {
+
+// What every launch may use without asking, static and dynamic together.
+constexpr unsigned kUsualShared = 48 * 1024;
+
+// Loading is forbidden while some thread captures a CUDA graph in the default mode, though it does
+// nothing to the captured stream; so it is allowed for this thread, for as long as it takes.
+class RelaxedCapture {
+ public:
+  explicit RelaxedCapture(const Driver& driver) : driver_(driver) {
+    driver_.check(driver_.cuThreadExchangeStreamCaptureMode(&mode_), "cuThreadExchangeStreamCaptureMode");
+  }
+  ~RelaxedCapture() { driver_.cuThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  const Driver& driver_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
+CUmodule load_module(const Driver& driver, const std::string& image) {
+  std::string log(8192, '\0');
+  CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+  void* values[] = {log.data(), reinterpret_cast<void*>(log.size())};
+  CUmodule module = nullptr;
+  const CUresult result = driver.cuModuleLoadDataEx(&module, image.c_str(), 2, options, values);
+  driver.check(result, "cuModuleLoadDataEx", std::string(log.c_str()));
+  return module;
+}
+
+}  // namespace
+
+Registry& Registry::get() {
+  // Never destroyed: the driver may be gone before the process' last static object.
+  static Registry& registry = *new Registry;
+  return registry;
+}
+
+int Registry::define(Kernel kernel) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  kernels_.push_back(std::move(kernel));
+  return static_cast<int>(kernels_.size()) - 1;
+}
+
+const Kernel& Registry::kernel(int handle) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (handle < 0 || static_cast<std::size_t>(handle) >= kernels_.size()) {
+    throw std::invalid_argument("handle (" + std::to_string(handle) + ") stands for no kernel");
+  }
+  return kernels_[static_cast<std::size_t>(handle)];
+}
+
+int Registry::attribute(int device, CUdevice_attribute which) {
+  const Driver& driver = Driver::get();
+  CUdevice ordinal = 0;
+  int value = 0;
+  driver.check(driver.cuDeviceGet(&ordinal, device), "cuDeviceGet");
+  driver.check(driver.cuDeviceGetAttribute(&value, which, ordinal), "cuDeviceGetAttribute");
+  return value;
+}
+
+// PyTorch uses primary contexts; this one is retained for the rest of the process, as PyTorch's is.
+CUcontext Registry::primary_context(int device) {
+  CUcontext& context = contexts_[device];
+  if (context) return context;
+  const Driver& driver = Driver::get();
+  CUdevice ordinal = 0;
+  driver.check(driver.cuDeviceGet(&ordinal, device), "cuDeviceGet");
+  driver.check(driver.cuDevicePrimaryCtxRetain(&context, ordinal), "cuDevicePrimaryCtxRetain");
+  return context;
+}
+
+void Registry::load(int handle, int device, unsigned static_shared,
+                    const std::function<std::string()>& read_image) {
+  const Driver& driver = Driver::get();
+  Kernel& kernel = const_cast<Kernel&>(this->kernel(handle));
+  const std::pair<int, std::string> key(device, kernel.unit);
+  bool needs_image;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    needs_image = modules_.count(key) == 0;
+  }
+  const std::string image = needs_image ? read_image() : "";  // runs Python, so not under the lock
+
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const ContextGuard current(driver, primary_context(device));
+  const RelaxedCapture relaxed(driver);
+  if (modules_.count(key) == 0) modules_[key] = load_module(driver, image);
+  Loaded loaded;
+  loaded.static_shared = static_shared;
+  driver.check(driver.cuModuleGetFunction(&loaded.function, modules_[key], kernel.name.c_str()),
+               "cuModuleGetFunction");
+  if (kernel.devices.size() <= static_cast<std::size_t>(device)) kernel.devices.resize(device + 1);
+  kernel.devices[device] = loaded;
+}
+
+CUfunction Registry::prepare(int handle, int device, unsigned shared, CUcontext* context) {
+  const Driver& driver = Driver::get();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Kernel& kernel = kernels_[static_cast<std::size_t>(handle)];
+  if (kernel.devices.size() <= static_cast<std::size_t>(device)) return nullptr;
+  Loaded& loaded = kernel.devices[device];
+  if (!loaded.function) return nullptr;
+  *context = primary_context(device);
+  if (shared > loaded.dynamic_limit && loaded.static_shared + shared > kUsualShared) {
+    const ContextGuard current(driver, *context);
+    driver.check(driver.cuFuncSetAttribute(loaded.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                           static_cast<int>(shared)),
+                 "cuFuncSetAttribute(MAX_DYNAMIC_SHARED_SIZE_BYTES)");
+    loaded.dynamic_limit = shared;
+  }
+  return loaded.function;
+}
+
+}  // namespace titan_kernels
