@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["EmulatorError", "LaunchError", "TitanKernelsError", "UnsupportedError"]
+__all__ = ["CompileError", "EmulatorError", "LaunchError", "TitanKernelsError", "UnsupportedError"]
 
 
 class TitanKernelsError(RuntimeError):
@@ -17,5 +17,36 @@ class LaunchError(TitanKernelsError):
     """A kernel could not be loaded or launched; names kernel, shapes, geometry and the driver's words."""
 
 
+class CompileError(TitanKernelsError):
+    """A kernel could not be compiled for the emulator; holds the compiler's words."""
+
+
 class EmulatorError(TitanKernelsError):
-    """A kernel did something illegal under the emulator; names kernel, block, thread and source line."""
+    """A kernel did something illegal under the emulator; names kernel, block, thread and source line.
+
+    Args:
+        message: The whole message.
+        rule: What was broken, such as ``"shared-race"``; docs/emulator.md lists all.
+        kernel: The kernel's name.
+        block: Index of the block.
+        thread: Index of the thread in its block.
+        file: Source file.
+        line: Line in it.
+        seed: The seed of the schedule, which repeats it.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        rule: str,
+        kernel: str,
+        block: tuple[int, int, int],
+        thread: tuple[int, int, int],
+        file: str,
+        line: int,
+        seed: int,
+    ) -> None:
+        super().__init__(message)
+        self.rule, self.kernel, self.block, self.thread = rule, kernel, block, thread
+        self.file, self.line, self.seed = file, line, seed

@@ -1,0 +1,74 @@
+// The rules of synchronisation: who has to arrive where, and what is said when someone does not.
+#pragma once
+
+#include <titan_emulator/state.h>
+
+namespace titan::emulator {
+
+inline constexpr const char SYNC_WARP[] = "__syncwarp()";
+
+// "3, 8-15, 20" of ascending numbers.
+inline std::string ranges(const std::vector<int>& numbers) {
+  std::string text;
+  for (size_t i = 0; i < numbers.size();) {
+    size_t end = i + 1;
+    while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1) ++end;
+    if (!text.empty()) text += ", ";
+    text += std::to_string(numbers[i]);
+    if (end - i > 1) text += "-" + std::to_string(numbers[end - 1]);
+    i = end;
+  }
+  return text;
+}
+
+inline std::string whereabouts(const Thread& t) {
+  if (t.status == Status::EXITED) return "have ended";
+  if (t.status == Status::READY) return "are running";
+  return std::string("wait at ") + t.operation + " in " + place(t.site);
+}
+
+// Where threads are, grouped: "threads 0-15 wait at ...; threads 16-31 have ended".
+inline std::string whereabouts(const Thread* threads, size_t n) {
+  std::vector<std::pair<std::string, std::vector<int>>> groups;
+  for (size_t i = 0; i < n; ++i) {
+    const std::string where = whereabouts(threads[i]);
+    auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == where; });
+    if (group == groups.end()) group = groups.insert(groups.end(), {where, {}});
+    group->second.push_back(threads[i].number);
+  }
+  std::string text;
+  for (const auto& [where, numbers] : groups) {
+    if (!text.empty()) text += "; ";
+    text += (numbers.size() == 1 ? "thread " : "threads ") + ranges(numbers) + " " + where;
+  }
+  return text;
+}
+
+// The whole warp has to arrive at one operation in one line.  __syncwarp() does without ended threads.
+inline void check_collective(const Warp& warp, const Thread& first, bool same) {
+  bool barrier = false, missing = warp.lanes < WARP_SIZE;
+  for (int lane = 0; lane < warp.lanes; ++lane) {
+    barrier = barrier || warp.threads[lane].status == Status::AT_BARRIER;
+    missing = missing || warp.threads[lane].status == Status::EXITED;
+  }
+  const auto where = [&] { return whereabouts(warp.threads, warp.lanes); };
+  if (barrier)
+    fail("deadlock", first.site, "threads of one warp wait for each other at different places: " + where(), &first);
+  if (!same)
+    fail("divergent-collective", first.site, "lanes of one warp have come to different operations: " + where(), &first);
+  if (missing && first.operation != SYNC_WARP)
+    fail("divergent-collective", first.site,
+         std::string(first.operation) + " needs all 32 lanes of the warp" +
+             (warp.lanes < WARP_SIZE ? ", which has " + std::to_string(warp.lanes) : "") + ": " + where(), &first);
+}
+
+// All threads of the block have to arrive at one __syncthreads().
+inline void check_barrier(const Thread& waiting) {
+  for (const Thread& t : launch.threads)
+    if (t.status != Status::AT_BARRIER || !(t.site == waiting.site) || t.collective != waiting.collective)
+      fail("divergent-barrier", waiting.site,
+           std::string(waiting.operation) + " is not reached by all threads of the block: " +
+               whereabouts(launch.threads.data(), launch.threads.size()), &waiting);
+}
+
+}  // namespace titan::emulator

@@ -1,0 +1,144 @@
+"""Compiles kernel units against the emulator with the machine's C++ compiler.
+
+The result is kept in a cache under a hash of everything it depends on: sources, headers, flags and the
+compiler's version.  Processes may compile the same unit at the same time; each writes a file of its own
+and moves it into place.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from titan_kernels.errors import CompileError
+
+__all__ = ["compile_unit", "include_directories", "unit_source"]
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+_COMPILERS = ("g++", "c++", "clang++")
+# Results must not depend on the machine: no contraction of a * b + c.
+_FLAGS = (
+    *("-std=c++20", "-O2", "-x", "c++", "-DTITAN_EMULATED", "-w"),
+    *("-shared", "-fPIC", "-fvisibility=hidden"),
+    *("-ffp-contract=off", "-fno-math-errno"),
+)
+# Conversions of halves and fused multiply-adds in hardware.
+_FAST_X86 = {"avx2", "bmi2", "f16c", "fma", "movbe"}
+
+
+def include_directories() -> tuple[Path, Path]:
+    """Where the device headers and the emulator's headers are: in the wheel, or in the source tree."""
+    installed = _PACKAGE / "_emulator_include"
+    source = _PACKAGE.parent.parent / "emulator" / "include"
+    return _PACKAGE / "include", installed if installed.is_dir() else source
+
+
+def unit_source(unit: str | Path) -> Path:
+    """The source of a unit: a path to any ``.cu`` file, or an op's name for its ``kernel.cu``.
+
+    Raises:
+        CompileError: there is no such file.
+    """
+    path = Path(unit) if str(unit).endswith(".cu") else _PACKAGE / "ops" / unit / "kernel.cu"
+    if not path.is_file():
+        raise CompileError(f"unit {unit}: there is no file {path}")
+    return path.resolve()
+
+
+def compile_unit(source: Path, extra_flags: tuple[str, ...] = ()) -> Path:
+    """The shared library of a unit, from the cache or compiled now.
+
+    Args:
+        source: The ``.cu`` file.
+        extra_flags: More compiler flags, such as definitions.
+
+    Raises:
+        CompileError: there is no C++ compiler, or it refuses the source; holds the compiler's words.
+    """
+    compiler = _compiler()
+    command = (compiler, *_FLAGS, *_machine_flags(), *_gcc_flags(compiler), *extra_flags)
+    key = _hash((source, *_headers(source)), (*command, _version(compiler)))
+    library = cache_directory() / f"{source.parent.name}-{source.stem}-{key}.so"
+    if not library.exists():
+        _build(command, source, library)
+    return library
+
+
+def cache_directory() -> Path:
+    """Where compiled units are kept: ``$TITAN_CACHE``, else ``titan`` in the user's cache directory."""
+    if chosen := os.environ.get("TITAN_CACHE"):
+        return Path(chosen) / "emulator"
+    user_cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(user_cache) if user_cache else Path.home() / ".cache") / "titan" / "emulator"
+
+
+def _headers(source: Path) -> list[Path]:
+    folders = [*include_directories(), source.parent]
+    return sorted({path for folder in folders for path in folder.rglob("*") if path.suffix in (".h", ".cuh")})
+
+
+def _hash(files: Iterable[Path], words: Iterable[str]) -> str:
+    digest = hashlib.sha256()
+    for part in (*(path.read_bytes() for path in files), *(word.encode() for word in words)):
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return digest.hexdigest()[:24]
+
+
+def _build(command: tuple[str, ...], source: Path, library: Path) -> None:
+    includes = [f"-I{folder}" for folder in include_directories()]
+    try:
+        library.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=library.parent, prefix=".building-") as folder:
+            output = Path(folder) / library.name
+            done = subprocess.run(
+                [*command, *includes, "-o", str(output), str(source)],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if done.returncode != 0:
+                raise CompileError(f"{source} does not compile ({command[0]}):\n{done.stderr.strip()}")
+            output.replace(library)
+    except OSError as error:
+        raise CompileError(f"cannot write the cache of compiled kernels (TITAN_CACHE): {error}") from error
+
+
+def _compiler() -> str:
+    chosen = os.environ.get("CXX")
+    for name in (chosen,) if chosen else _COMPILERS:
+        if (path := shutil.which(name)) is not None:
+            return path
+    raise CompileError(
+        f"the emulator needs a C++ compiler, but {chosen or ', '.join(_COMPILERS)} is not on the PATH: "
+        "install g++ 12 or later, or name one in CXX"
+    )
+
+
+@functools.cache
+def _version(compiler: str) -> str:
+    return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
+
+
+def _gcc_flags(compiler: str) -> tuple[str, ...]:
+    # Inline variables would otherwise be one object in all units of the process.
+    return () if "clang" in _version(compiler) else ("-fno-gnu-unique",)
+
+
+@functools.cache
+def _machine_flags() -> tuple[str, ...]:
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return ()
+    try:
+        cpu = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return ()
+    flags = next((line.split() for line in cpu.splitlines() if line.startswith("flags")), [])
+    return ("-march=x86-64-v3",) if _FAST_X86.issubset(flags) else ()

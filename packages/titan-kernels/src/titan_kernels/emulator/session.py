@@ -1,0 +1,203 @@
+"""Sessions of the emulator: inside one, kernels launched on CPU tensors run on the CPU."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from titan_kernels.emulator import native
+from titan_kernels.emulator.compile import compile_unit, unit_source
+from titan_kernels.emulator.counters import LaunchReport, line_counters
+from titan_kernels.errors import EmulatorError, LaunchError
+
+if TYPE_CHECKING:
+    from titan_kernels.launch import Argument
+
+__all__ = ["Session", "active", "emulated"]
+
+_sessions = threading.local()
+_libraries: dict[tuple[Path, int], ctypes.CDLL] = {}
+
+
+@dataclass
+class Session:
+    """Options of :func:`emulated` and what was launched with them."""
+
+    seed: int = 0
+    check: bool = True
+    count: bool = False
+    shared_limit: int = 64 * 1024
+    blocks: int | Sequence[int] | None = None
+    time_limit: float = 120.0
+    launches: list[LaunchReport] = field(default_factory=list)
+    """One report per launch, in order."""
+
+    def run(
+        self,
+        unit: str | Path,
+        kernel: str,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        args: Sequence[Argument],
+        shared: int = 0,
+    ) -> LaunchReport:
+        """Runs a kernel to its end and notes the launch.
+
+        Args:
+            unit: An op's name, or the path of any ``.cu`` file.
+            kernel: The kernel's name.
+            grid: Blocks in x, y, z.
+            block: Threads of a block in x, y, z.
+            args: As for :func:`titan_kernels.launch.launch`.
+            shared: Dynamic shared memory in bytes.
+
+        Raises:
+            CompileError: the unit does not compile.
+            LaunchError: geometry or arguments do not fit the kernel.
+            EmulatorError: the kernel did something illegal.
+        """
+        arguments = [native.convert(arg) for arg in args]
+        blocks = self._chosen(grid)
+        request = native.NativeLaunch(
+            kernel=kernel.encode(),
+            grid=grid,
+            block=block,
+            dynamic_shared=shared,
+            shared_limit=self.shared_limit,
+            arguments=(native.NativeArgument * len(arguments))(*arguments),
+            argument_count=len(arguments),
+            blocks=None if blocks is None else (ctypes.c_uint64 * len(blocks))(*blocks),
+            block_count=0 if blocks is None else len(blocks),
+            seed=self.seed & 0xFFFF_FFFF_FFFF_FFFF,
+            check=self.check,
+            count=self.count,
+            time_limit=self.time_limit,
+        )
+        answer = native.call(_library(unit), "titan_emulator_launch", ctypes.byref(request))
+        report = self._report(kernel, grid, block, answer)
+        self.launches.append(report)
+        return report
+
+    def _report(
+        self, kernel: str, grid: tuple[int, int, int], block: tuple[int, int, int], answer: dict[str, Any]
+    ) -> LaunchReport:
+        if "bad_launch" in answer:
+            raise LaunchError(f"kernel {kernel}: {answer['bad_launch']}")
+        if "failure" in answer:
+            raise _error(kernel, self.seed, answer["failure"])
+        return LaunchReport(
+            kernel,
+            grid,
+            block,
+            blocks_run=answer["blocks"],
+            shared_bytes=answer["shared_bytes"],
+            unique_load_sectors=answer.get("unique_load_sectors", 0),
+            unique_store_sectors=answer.get("unique_store_sectors", 0),
+            lines=line_counters(answer.get("names", []), answer.get("lines", [])),
+        )
+
+    def _chosen(self, grid: tuple[int, int, int]) -> list[int] | None:
+        """Numbers of the blocks to run; x runs fastest."""
+        total = grid[0] * grid[1] * grid[2]
+        if self.blocks is None:
+            return None
+        if isinstance(self.blocks, int):
+            n = min(self.blocks, total)
+            return sorted({round(i * (total - 1) / max(n - 1, 1)) for i in range(n)})
+        return [number for number in self.blocks if 0 <= number < total]
+
+
+def _error(kernel: str, seed: int, failure: dict[str, Any]) -> EmulatorError:
+    block, thread = tuple(failure["block"]), tuple(failure["thread"])
+    where = f"{kernel}, block {_triple(block)}, thread {_triple(thread)}, {failure['place']}"
+    return EmulatorError(
+        f"{where}: {failure['message']} ({failure['rule']}, seed {seed})",
+        rule=failure["rule"],
+        kernel=kernel,
+        block=block,
+        thread=thread,
+        file=failure["file"],
+        line=failure["line"],
+        seed=seed,
+    )
+
+
+def _triple(index: tuple[int, ...]) -> str:
+    return f"({','.join(map(str, index))})"
+
+
+def _library(unit: str | Path) -> ctypes.CDLL:
+    source = unit_source(unit)
+    key = (source, source.stat().st_mtime_ns)
+    if key not in _libraries:
+        _libraries[key] = native.load(compile_unit(source))
+    return _libraries[key]
+
+
+def active() -> Session | None:
+    """The innermost session of this thread."""
+    stack: list[Session] = getattr(_sessions, "stack", [])
+    return stack[-1] if stack else None
+
+
+@contextlib.contextmanager
+def emulated(
+    *,
+    seed: int = 0,
+    check: bool = True,
+    count: bool = False,
+    poison: bool = True,
+    shared_limit: int = 64 * 1024,
+    blocks: int | Sequence[int] | None = None,
+    time_limit: float = 120.0,
+) -> Iterator[Session]:
+    """Runs the CUDA kernels of CPU tensors in the SIMT emulator while the context is active.
+
+    The session belongs to the thread that enters it.
+
+    Args:
+        seed: Fixes the order in which threads, warps and blocks run.
+        check: Check every access: bounds, alignment, uninitialised shared memory, races.
+        count: Count sectors, wavefronts and instructions per source line.
+        poison: Fill what ``torch.empty`` and its kin return with NaN (the largest value for integers),
+            so that outputs which a kernel forgets stand out.  Sets PyTorch's deterministic mode,
+            which is a setting of the process, for the time being.
+        shared_limit: Shared memory that a block may have, in bytes: 64 KB on sm_75, 96 KB on sm_70.
+        blocks: Run only so many blocks, spread evenly over the grid, or the blocks with these numbers.
+            Outputs of the others stay as they are.
+        time_limit: Seconds after which a launch counts as endless; 0 for no limit.
+
+    Yields:
+        The session; its ``launches`` grow with each launch.
+    """
+    session = Session(seed, check, count, shared_limit, blocks, time_limit)
+    stack: list[Session] = _sessions.__dict__.setdefault("stack", [])
+    stack.append(session)
+    try:
+        with _poisoned() if poison else contextlib.nullcontext():
+            yield session
+    finally:
+        stack.remove(session)
+
+
+@contextlib.contextmanager
+def _poisoned() -> Iterator[None]:
+    # A module class of PyTorch's own defines its setting.
+    deterministic: Any = torch.utils.deterministic
+    enabled = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    fill = deterministic.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True, warn_only=warn_only or not enabled)
+    deterministic.fill_uninitialized_memory = True
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
+        deterministic.fill_uninitialized_memory = fill
