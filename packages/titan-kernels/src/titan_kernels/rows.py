@@ -9,8 +9,10 @@ from torch import Tensor
 
 from titan_kernels.platforms import multiprocessors
 
-__all__ = ["RowPlan", "as_rows", "longest_row", "plan_rows", "row_grid", "transposed_stride"]
+__all__ = ["SHARED_LIMIT", "RowPlan", "as_rows", "longest_row", "plan_rows", "row_grid", "transposed_stride"]
 
+# Dynamic shared memory that a block gets on every card of the package: 64 KB, less the static part.
+SHARED_LIMIT = 64 * 1024 - 1024
 _ALIGNMENT = 16
 _WARP = 32
 _VECTORS_OF_A_WARP = 2

@@ -18,14 +18,16 @@ struct Slot {
   bool full;    // a body vector; a compile-time constant in an unrolled loop
 };
 
-template <class T>
+// Vectors of fewer elements than fill 16 bytes are for rows that move together with rows of a wider type.
+template <class T, int ELEMENTS = WIDTH<typename Global<T>::value_type>>
 class Row {
  public:
   using value_type = typename Global<T>::value_type;
-  static constexpr int W = WIDTH<value_type>;
+  static constexpr int W = ELEMENTS;
 
   __device__ __forceinline__ Row(Global<T> first, int count) : first_(first), count_(count) {
-    const int before = static_cast<int>(first.address() % 16) / static_cast<int>(sizeof(value_type));
+    constexpr int SIZE = static_cast<int>(sizeof(value_type));
+    const int before = static_cast<int>(first.address() % (W * SIZE)) / SIZE;
     head_ = before == 0 ? 0 : W - before;
     body_ = count > head_ ? (count - head_) / W : 0;
   }
@@ -39,6 +41,14 @@ class Row {
     }
     const int begin = rank == 0 ? head_ - W : head_ + body_ * W;
     return {begin, rank == 0 ? head_ > 0 : rank == 1 && begin < count_, false};
+  }
+
+  // Calls f(slot) for every slot of thread `rank`, for rows that are too long for registers.
+  template <class F>
+  __device__ __forceinline__ void each(int rank, int size, F f) const {
+    for (int k = rank; k < body_; k += size) f(Slot{head_ + k * W, true, true});
+    const Slot edge = slot<0>(0, rank, size);
+    if (edge.exists) f(edge);
   }
 
   // Whether the row has element `j` of the slot.

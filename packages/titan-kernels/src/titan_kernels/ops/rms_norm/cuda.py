@@ -5,23 +5,22 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from titan_kernels.column_sum import column_sum
 from titan_kernels.launch import launch
 from titan_kernels.platforms import cuda_ready, suffix
 from titan_kernels.registry import YES, Verdict, no
-from titan_kernels.rows import as_rows, longest_row, plan_rows, row_grid, transposed_stride
+from titan_kernels.rows import SHARED_LIMIT, as_rows, longest_row, plan_rows, row_grid, transposed_stride
 
 __all__ = ["add_rms_norm", "rms_norm", "rms_norm_backward", "supports", "supports_add", "supports_backward"]
 
 _UNIT = "rms_norm"
-# Shared memory that every card of the package has: 64 KB per block, less the static part.
-_SHARED_LIMIT = 64 * 1024 - 1024
 
 
 def _supports(x: Tensor, weight: Tensor | None, *others: Tensor | None, sums: bool = False) -> Verdict:
     ready = cuda_ready(x, weight, *others)
     if not ready.ok:
         return ready
-    if x.shape[-1] > longest_row(x.dtype) or _shared(x, weight, sums) > _SHARED_LIMIT:
+    if x.shape[-1] > longest_row(x.dtype) or _shared(x, weight, sums) > SHARED_LIMIT:
         return no(f"rows of {x.shape[-1]} elements do not fit into registers and shared memory")
     if weight is not None and weight.dtype not in (x.dtype, torch.float32):
         return no(f"the weight's dtype ({weight.dtype}) is neither that of x ({x.dtype}) nor fp32")
@@ -100,20 +99,7 @@ def rms_norm_backward(
     )
     if weight is None or partial is None:
         return dx.view(x.shape), x.new_empty(0)
-    return dx.view(x.shape), _column_sum(partial, weight)
-
-
-def _column_sum(partial: Tensor, like: Tensor) -> Tensor:
-    out = torch.zeros_like(like, memory_format=torch.contiguous_format)
-    count, columns = partial.shape
-    launch(
-        _UNIT,
-        f"rms_norm_column_sum_{suffix(like.dtype)}",
-        -(-columns // 32),
-        256,
-        (partial, out, count, columns),
-    )
-    return out
+    return dx.view(x.shape), column_sum(_UNIT, partial, weight)
 
 
 def _suffixes(x: Tensor, weight: Tensor | None) -> str:

@@ -42,5 +42,5 @@ def rms_norm_backward(
         dx = dx + dsum.to(wide)
     if weight is None:
         return dx.to(x.dtype), x.new_empty(0)
-    dweight = (grad * xhat).flatten(0, -2).sum(0)
+    dweight = (grad * xhat).unsqueeze(0).flatten(0, -2).sum(0)
     return dx.to(x.dtype), dweight.to(weight.dtype)

@@ -1,0 +1,103 @@
+"""Arguments for tests, counters and benchmarks of this room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from titan_kernels.cases import Case, Maker
+from titan_kernels.ops.layer_norm import reference
+
+__all__ = ["DECLINED_BACKWARD", "DECLINED_FORWARD", "add_cases", "backward_cases", "forward_cases"]
+
+_EPS = 1e-5
+# rows, columns: one warp, several, a full block; whole vectors and shifted rows
+_SHAPES = (
+    *((3, 768), (5, 64), (2, 769), (7, 1), (9, 130), (2, 2047), (2, 4104), (2, 8192)),
+    *((4, 33), (600, 72), (2, 8200), (2, 8191), (0, 64), (3, 0)),
+)
+_REALISTIC = ((16384, 768), (8192, 2048), (4096, 8192))
+_ODD = ((16384, 769), (4096, 4097))
+# Rows longer than the block's registers, and shifted rows too long for shared memory.
+DECLINED_FORWARD = {"cuda": ("2x8200", "2x8191")}
+DECLINED_BACKWARD = DECLINED_FORWARD
+
+_Make = Callable[[Maker, int, int], tuple[Any, ...]]
+
+
+def _parameter(m: Maker, columns: int, dtype: torch.dtype | None = None) -> Tensor:
+    return m.uniform(columns, low=0.5, high=1.5, dtype=dtype)
+
+
+def _parameters(m: Maker, columns: int, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
+    return _parameter(m, columns, dtype), _parameter(m, columns, dtype) - 1
+
+
+def _rows(m: Maker, rows: int, columns: int) -> Tensor:
+    """Rows whose mean is not the small rest of a cancellation, which no sum in fp32 gets right."""
+    return m.normal(rows, columns) + 0.5
+
+
+def _shaped(make: _Make, sector_bound: float) -> list[Case]:
+    """Cases by shape; the odd ones touch every sector at a row's ends twice."""
+    bounded = [
+        *((shape, False, sector_bound) for shape in _SHAPES),
+        *((shape, True, sector_bound) for shape in _REALISTIC),
+        *((shape, True, 1.15) for shape in _ODD),
+    ]
+    return [
+        Case(f"{rows}x{n}", lambda m, rows=rows, n=n: make(m, rows, n), large, bound)
+        for (rows, n), large, bound in bounded
+    ]
+
+
+def forward_cases() -> list[Case]:
+    """For ``titan::layer_norm``."""
+    shaped = _shaped(lambda m, rows, n: (_rows(m, rows, n), *_parameters(m, n), _EPS), 1.02)
+    return [
+        *shaped,
+        Case("no parameters", lambda m: (m.normal(4, 96), None, None, _EPS)),
+        Case("no bias", lambda m: (m.normal(4, 97), _parameter(m, 97), None, _EPS)),
+        Case("no weight", lambda m: (m.normal(4, 96), None, _parameter(m, 96), _EPS)),
+        Case("fp32 parameters", lambda m: (m.normal(4, 96), *_parameters(m, 96, torch.float32), _EPS)),
+        Case("fp32 bias", lambda m: (m.normal(4, 97), _parameter(m, 97), m.normal(97).float(), _EPS)),
+        Case("3 dims", lambda m: (m.normal(2, 3, 80), *_parameters(m, 80), _EPS)),
+        Case("strided", lambda m: (m.normal(96, 6).t(), *(p[::2] for p in _parameters(m, 192)), _EPS)),
+        Case("unaligned", lambda m: (m.normal(4 * 97 + 1)[1:].view(4, 97), *_parameters(m, 97), _EPS)),
+        Case("large mean", lambda m: (m.normal(4, 256) + 100, *_parameters(m, 256), _EPS)),
+        Case("large values", lambda m: (m.normal(4, 256, scale=1e4), *_parameters(m, 256), _EPS)),
+        Case("constant rows", lambda m: (m.normal(4, 256) * 0 + 3, *_parameters(m, 256), _EPS)),
+    ]
+
+
+def add_cases() -> list[Case]:
+    """For ``titan::add_layer_norm``."""
+
+    def make(m: Maker, rows: int, columns: int) -> tuple[Any, ...]:
+        return _rows(m, rows, columns), m.normal(rows, columns), *_parameters(m, columns), _EPS
+
+    return _shaped(make, 1.02)
+
+
+def backward_cases() -> list[Case]:
+    """For ``titan::layer_norm_backward``, with and without ``dsum``."""
+
+    def make(
+        m: Maker, rows: int, columns: int, weight: bool = True, bias: bool = True, dsum: bool = True
+    ) -> tuple[Any, ...]:
+        x, (w, b) = _rows(m, rows, columns), _parameters(m, columns)
+        _, mean, rstd = reference.layer_norm(x, w, b, _EPS)
+        given = w if weight else None, b if bias else None
+        return m.normal(rows, columns), x, *given, mean, rstd, m.normal(rows, columns) if dsum else None
+
+    return [
+        # The partial sums of one or two blocks per multiprocessor come on top.
+        *_shaped(make, 1.06),
+        Case("no parameters", lambda m: make(m, 5, 96, weight=False, bias=False)),
+        Case("no weight", lambda m: make(m, 5, 97, weight=False)),
+        Case("no bias", lambda m: make(m, 5, 96, bias=False)),
+        Case("no dsum", lambda m: make(m, 300, 130, dsum=False)),
+    ]

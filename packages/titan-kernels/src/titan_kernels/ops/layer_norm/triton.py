@@ -1,0 +1,138 @@
+"""Triton kernels of this room: one program per row forward, a loop over rows backward."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from titan_kernels.platforms import multiprocessors
+from titan_kernels.rows import as_rows
+
+__all__ = ["add_layer_norm", "layer_norm", "layer_norm_backward"]
+
+
+@triton.jit
+def _forward_kernel(  # type: ignore[no-untyped-def]
+    x, residual, weight, bias, y, total, mean, rstd, n, eps,
+    HAS_RESIDUAL: tl.constexpr, HAS_WEIGHT: tl.constexpr, HAS_BIAS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.arange(0, BLOCK)
+    inside = at < n
+    v = tl.load(x + row * n + at, mask=inside, other=0.0).to(tl.float32)
+    if HAS_RESIDUAL:
+        v += tl.load(residual + row * n + at, mask=inside, other=0.0).to(tl.float32)
+        rounded = v.to(total.dtype.element_ty)
+        tl.store(total + row * n + at, rounded, mask=inside)
+        v = rounded.to(tl.float32)
+    center = tl.sum(v, 0) / n
+    v = tl.where(inside, v - center, 0.0)
+    scale = tl.rsqrt(tl.sum(v * v, 0) / n + eps)
+    tl.store(mean + row, center)
+    tl.store(rstd + row, scale)
+    v *= scale
+    if HAS_WEIGHT:
+        v *= tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
+    if HAS_BIAS:
+        v += tl.load(bias + at, mask=inside, other=0.0).to(tl.float32)
+    tl.store(y + row * n + at, v.to(y.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _backward_kernel(  # type: ignore[no-untyped-def]
+    dy, x, weight, mean, rstd, dsum, dx, weight_sums, bias_sums, rows, n,
+    HAS_WEIGHT: tl.constexpr, HAS_DSUM: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    program = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    inside = at < n
+    w = tl.full((BLOCK,), 1.0, tl.float32)
+    if HAS_WEIGHT:
+        w = tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
+    dweight = tl.zeros((BLOCK,), tl.float32)
+    dbias = tl.zeros((BLOCK,), tl.float32)
+    start = program.to(tl.int64) * n
+    for row in range(program, rows, tl.num_programs(0)):
+        scale = tl.load(rstd + row)
+        grad = tl.load(dy + start + at, mask=inside, other=0.0).to(tl.float32)
+        v = tl.load(x + start + at, mask=inside, other=0.0).to(tl.float32)
+        xhat = tl.where(inside, (v - tl.load(mean + row)) * scale, 0.0)
+        dweight += grad * xhat
+        dbias += grad
+        grad *= w
+        out = scale * (grad - tl.sum(grad, 0) / n - xhat * (tl.sum(grad * xhat, 0) / n))
+        if HAS_DSUM:
+            out += tl.load(dsum + start + at, mask=inside, other=0.0).to(tl.float32)
+        tl.store(dx + start + at, out.to(dx.dtype.element_ty), mask=inside)
+        start += tl.num_programs(0).to(tl.int64) * n
+    tl.store(weight_sums + program.to(tl.int64) * n + at, dweight, mask=inside)
+    tl.store(bias_sums + program.to(tl.int64) * n + at, dbias, mask=inside)
+
+
+def layer_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Forward without a residual."""
+    y, _, mean, rstd = _forward(x, None, weight, bias, eps)
+    return y, mean, rstd
+
+
+def add_layer_norm(
+    x: Tensor, residual: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Forward with a residual."""
+    return _forward(x, residual, weight, bias, eps)
+
+
+def _forward(
+    x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    rows = as_rows(x)
+    added = rows if residual is None else as_rows(residual)
+    y, total = torch.empty_like(rows), rows if residual is None else torch.empty_like(rows)
+    mean, rstd = (rows.new_full((rows.shape[0],), torch.nan, dtype=torch.float32) for _ in range(2))
+    if rows.numel():
+        _forward_kernel[(rows.shape[0],)](
+            rows, added, _or(weight, rows), _or(bias, rows), y, total, mean, rstd, rows.shape[1], eps,
+            residual is not None, weight is not None, bias is not None, **_shape(rows),
+        )  # fmt: skip
+    statistics = x.shape[:-1]
+    return y.view(x.shape), total.view(x.shape), mean.view(statistics), rstd.view(statistics)
+
+
+def layer_norm_backward(
+    dy: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor,
+    rstd: Tensor,
+    dsum: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of x and the parameters; those of the parameters summed per program, then over the programs."""
+    rows, grad = as_rows(x), as_rows(dy)
+    programs = min(rows.shape[0], 2 * multiprocessors(x.device))
+    dx = torch.empty_like(rows)
+    sums = rows.new_zeros((2, programs, rows.shape[1]), dtype=torch.float32)
+    if rows.numel():
+        _backward_kernel[(programs,)](
+            grad, rows, _or(weight, rows), mean.contiguous(), rstd.contiguous(),
+            rows if dsum is None else as_rows(dsum), dx, *sums, *rows.shape,
+            weight is not None, dsum is not None, **_shape(rows),
+        )  # fmt: skip
+    dweight, dbias = (
+        x.new_empty(0) if each is None else partial.sum(0).to(each.dtype)
+        for each, partial in zip((weight, bias), sums, strict=True)
+    )
+    return dx.view(x.shape), dweight, dbias
+
+
+def _or(parameter: Tensor | None, unused: Tensor) -> Tensor:
+    return unused if parameter is None else parameter.contiguous()
+
+
+def _shape(rows: Tensor) -> dict[str, int]:
+    block = triton.next_power_of_2(rows.shape[1])
+    return {"BLOCK": block, "num_warps": min(16, max(1, block // 512))}
