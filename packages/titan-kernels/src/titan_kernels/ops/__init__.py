@@ -1,5 +1,29 @@
 """The operators; each has a room of its own, see ``docs/adding-a-kernel.md``."""
 
+from titan_kernels.ops.cross_entropy import (
+    CrossEntropy,
+    PartialCrossEntropy,
+    cross_entropy,
+    cross_entropy_from_partial,
+    cross_entropy_partial,
+    cross_entropy_shard_gradient,
+    merge_partials,
+)
+from titan_kernels.ops.glu import geglu, relu2, swiglu
+from titan_kernels.ops.layer_norm import layer_norm
 from titan_kernels.ops.rms_norm import rms_norm
 
-__all__ = ["rms_norm"]
+__all__ = [
+    "CrossEntropy",
+    "PartialCrossEntropy",
+    "cross_entropy",
+    "cross_entropy_from_partial",
+    "cross_entropy_partial",
+    "cross_entropy_shard_gradient",
+    "geglu",
+    "layer_norm",
+    "merge_partials",
+    "relu2",
+    "rms_norm",
+    "swiglu",
+]
