@@ -151,10 +151,12 @@ struct BadLaunch {
 };
 
 [[gnu::noinline]] inline void check_deadline(Site at) {
-  if (launch.deadline > 0 && now() > launch.deadline)
-    fail("endless", at,
-         "the launch is still running after " + std::to_string(static_cast<int>(launch.options.time_limit)) +
-             " s (time_limit); threads that wait in a loop for others never see them run");
+  if (launch.deadline == 0 || now() < launch.deadline) return;
+  char limit[32];
+  snprintf(limit, sizeof(limit), "%g", launch.options.time_limit);
+  fail("endless", at,
+       std::string("the launch is still running after ") + limit +
+           " s (time_limit); a thread that waits in a loop for another one never sees it run");
 }
 
 // Called at every memory access and synchronisation.

@@ -21,10 +21,16 @@ inline std::string ranges(const std::vector<int>& numbers) {
   return text;
 }
 
+// With the verb for several threads.
 inline std::string whereabouts(const Thread& t) {
   if (t.status == Status::EXITED) return "have ended";
-  if (t.status == Status::READY) return "are running";
+  if (t.status == Status::READY) return "can go on";
   return std::string("wait at ") + t.operation + " in " + place(t.site);
+}
+
+inline std::string for_one(const std::string& where) {
+  if (where == "have ended") return "has ended";
+  return where.rfind("wait", 0) == 0 ? "waits" + where.substr(4) : where;
 }
 
 // Where threads are, grouped: "threads 0-15 wait at ...; threads 16-31 have ended".
@@ -39,7 +45,8 @@ inline std::string whereabouts(const Thread* threads, size_t n) {
   std::string text;
   for (const auto& [where, numbers] : groups) {
     if (!text.empty()) text += "; ";
-    text += (numbers.size() == 1 ? "thread " : "threads ") + ranges(numbers) + " " + where;
+    text += numbers.size() == 1 ? "thread " + ranges(numbers) + " " + for_one(where)
+                                : "threads " + ranges(numbers) + " " + where;
   }
   return text;
 }
