@@ -15,20 +15,17 @@ from kernel_build.compile_unit import UnitImages
 
 __all__ = ["ENVIRONMENT", "Cache", "default_folder"]
 
-ENVIRONMENT = "TITAN_KERNELS_BUILD_CACHE"
-"""Names the folder; an empty value keeps results in the build directory only."""
+ENVIRONMENT = "TITAN_CACHE"
+"""Names the folder in which all of Titan's caches lie."""
 _KEEP_SECONDS = 60 * 24 * 3600
 _DAMAGED = (OSError, KeyError, ValueError, zipfile.BadZipFile)
 
 
 def default_folder(environment: Mapping[str, str], build: Path) -> Path:
-    """The folder the environment names, else the user's cache folder, else one in ``build``."""
-    named = environment.get(ENVIRONMENT)
-    if named:
-        return Path(named)
-    caches = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = caches / "torch-titan-kernels"
-    return folder if named is None and _writable(folder) else build / "compiled"
+    """``kernels`` in the folder the environment names, else in the user's cache folder, else in ``build``."""
+    user = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "titan"
+    folder = Path(environment.get(ENVIRONMENT) or user) / "kernels"
+    return folder if _writable(folder) else build / "compiled"
 
 
 def _writable(folder: Path) -> bool:
