@@ -66,7 +66,7 @@ def layer_norm(
     if residual is None:
         y: Tensor = LAYER_NORM(x, weight, bias, eps)[0]
         return y
-    y, total, _, _ = ADD_LAYER_NORM(x, residual, weight, bias, eps)
+    y, total, _ = ADD_LAYER_NORM(x, residual, weight, bias, eps)
     return y, total
 
 
@@ -79,7 +79,9 @@ def _check(x: Tensor, weight: Tensor | None, bias: Tensor | None, residual: Tens
         if each.shape != x.shape[-1:]:
             raise ValueError(f"{name} (shape {tuple(each.shape)}): it must have the shape ({x.shape[-1]},)")
         if each.dtype not in (x.dtype, torch.float32):
-            raise ValueError(f"{name} ({each.dtype}): it must have the dtype of x ({x.dtype}) or torch.float32")
+            raise ValueError(
+                f"{name} ({each.dtype}): it must have the dtype of x ({x.dtype}) or torch.float32"
+            )
     if residual is not None and (residual.shape != x.shape or residual.dtype != x.dtype):
         raise ValueError(
             f"residual ({residual.dtype}, shape {tuple(residual.shape)}): it must be like x "
@@ -88,7 +90,7 @@ def _check(x: Tensor, weight: Tensor | None, bias: Tensor | None, residual: Tens
 
 
 def _statistics(x: Tensor) -> Tensor:
-    return x.new_empty(x.shape[:-1], dtype=compute_dtype(x.dtype))
+    return x.new_empty((*x.shape[:-1], 2), dtype=compute_dtype(x.dtype))
 
 
 def _empty(x: Tensor) -> Tensor:
@@ -100,8 +102,8 @@ def _gradient(parameter: Tensor | None, x: Tensor) -> Tensor:
 
 
 LAYER_NORM = Op(
-    schema="layer_norm(Tensor x, Tensor? weight, Tensor? bias, float eps) -> (Tensor, Tensor, Tensor)",
-    fake=lambda x, weight, bias, eps: (_empty(x), _statistics(x), _statistics(x)),
+    schema="layer_norm(Tensor x, Tensor? weight, Tensor? bias, float eps) -> (Tensor, Tensor)",
+    fake=lambda x, weight, bias, eps: (_empty(x), _statistics(x)),
     implementations=(
         Implementation("cuda", cuda.supports, cuda.layer_norm),
         triton_implementation(_TRITON, "layer_norm"),
@@ -113,8 +115,8 @@ LAYER_NORM = Op(
 
 ADD_LAYER_NORM = Op(
     schema="add_layer_norm(Tensor x, Tensor residual, Tensor? weight, Tensor? bias, float eps)"
-    " -> (Tensor, Tensor, Tensor, Tensor)",
-    fake=lambda x, residual, weight, bias, eps: (_empty(x), _empty(x), _statistics(x), _statistics(x)),
+    " -> (Tensor, Tensor, Tensor)",
+    fake=lambda x, residual, weight, bias, eps: (_empty(x), _empty(x), _statistics(x)),
     implementations=(
         Implementation("cuda", cuda.supports_add, cuda.add_layer_norm),
         triton_implementation(_TRITON, "add_layer_norm"),
@@ -125,9 +127,9 @@ ADD_LAYER_NORM = Op(
 )
 
 LAYER_NORM_BACKWARD = Op(
-    schema="layer_norm_backward(Tensor dy, Tensor x, Tensor? weight, Tensor? bias, Tensor mean, Tensor rstd,"
+    schema="layer_norm_backward(Tensor dy, Tensor x, Tensor? weight, Tensor? bias, Tensor statistics,"
     " Tensor? dsum) -> (Tensor, Tensor, Tensor)",
-    fake=lambda dy, x, weight, bias, mean, rstd, dsum: (_empty(x), _gradient(weight, x), _gradient(bias, x)),
+    fake=lambda dy, x, weight, bias, statistics, dsum: (_empty(x), _gradient(weight, x), _gradient(bias, x)),
     implementations=(
         Implementation("cuda", cuda.supports_backward, cuda.layer_norm_backward),
         triton_implementation(_TRITON, "layer_norm_backward"),
@@ -140,32 +142,32 @@ LAYER_NORM_BACKWARD = Op(
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     x, weight, bias, _ = inputs
-    _, mean, rstd = output
-    ctx.save_for_backward(x, weight, bias, mean, rstd)
-    ctx.mark_non_differentiable(mean, rstd)
+    _, statistics = output
+    ctx.save_for_backward(x, weight, bias, statistics)
+    ctx.mark_non_differentiable(statistics)
     ctx.set_materialize_grads(False)
 
 
 def _gradients(ctx: Any, dy: Tensor, dsum: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    x, weight, bias, mean, rstd = ctx.saved_tensors
-    dx, dweight, dbias = LAYER_NORM_BACKWARD(dy, x, weight, bias, mean, rstd, dsum)
+    x, weight, bias, statistics = ctx.saved_tensors
+    dx, dweight, dbias = LAYER_NORM_BACKWARD(dy, x, weight, bias, statistics, dsum)
     return dx, None if weight is None else dweight, None if bias is None else dbias
 
 
-def _backward(ctx: Any, dy: Tensor | None, *_statistics: None) -> tuple[Tensor | None, ...]:
+def _backward(ctx: Any, dy: Tensor | None, _statistics: None) -> tuple[Tensor | None, ...]:
     return (None,) * 4 if dy is None else (*_gradients(ctx, dy, None), None)
 
 
 def _save_add(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     _, _, weight, bias, _ = inputs
-    _, total, mean, rstd = output
-    ctx.save_for_backward(total, weight, bias, mean, rstd)
-    ctx.mark_non_differentiable(mean, rstd)
+    _, total, statistics = output
+    ctx.save_for_backward(total, weight, bias, statistics)
+    ctx.mark_non_differentiable(statistics)
     ctx.set_materialize_grads(False)
 
 
 def _backward_add(
-    ctx: Any, dy: Tensor | None, dsum: Tensor | None, *_statistics: None
+    ctx: Any, dy: Tensor | None, dsum: Tensor | None, _statistics: None
 ) -> tuple[Tensor | None, ...]:
     if dy is None:
         return dsum, dsum, None, None, None

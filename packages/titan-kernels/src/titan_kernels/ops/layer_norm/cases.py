@@ -19,7 +19,7 @@ _SHAPES = (
     *((3, 768), (5, 64), (2, 769), (7, 1), (9, 130), (2, 2047), (2, 4104), (2, 8192)),
     *((4, 33), (600, 72), (2, 8200), (2, 8191), (0, 64), (3, 0)),
 )
-_REALISTIC = ((16384, 768), (8192, 2048), (4096, 8192))
+_REALISTIC = ((16384, 768), (16384, 2048), (4096, 8192))
 _ODD = ((16384, 769), (4096, 4097))
 # Rows longer than the block's registers, and shifted rows too long for shared memory.
 DECLINED_FORWARD = {"cuda": ("2x8200", "2x8191")}
@@ -48,10 +48,11 @@ def _shaped(make: _Make, sector_bound: float) -> list[Case]:
         *((shape, True, sector_bound) for shape in _REALISTIC),
         *((shape, True, 1.15) for shape in _ODD),
     ]
-    return [
-        Case(f"{rows}x{n}", lambda m, rows=rows, n=n: make(m, rows, n), large, bound)
-        for (rows, n), large, bound in bounded
-    ]
+    return [Case(f"{rows}x{n}", _of(make, rows, n), large, bound) for (rows, n), large, bound in bounded]
+
+
+def _of(make: _Make, rows: int, columns: int) -> Callable[[Maker], tuple[Any, ...]]:
+    return lambda m: make(m, rows, columns)
 
 
 def forward_cases() -> list[Case]:
@@ -89,9 +90,9 @@ def backward_cases() -> list[Case]:
         m: Maker, rows: int, columns: int, weight: bool = True, bias: bool = True, dsum: bool = True
     ) -> tuple[Any, ...]:
         x, (w, b) = _rows(m, rows, columns), _parameters(m, columns)
-        _, mean, rstd = reference.layer_norm(x, w, b, _EPS)
+        _, statistics = reference.layer_norm(x, w, b, _EPS)
         given = w if weight else None, b if bias else None
-        return m.normal(rows, columns), x, *given, mean, rstd, m.normal(rows, columns) if dsum else None
+        return m.normal(rows, columns), x, *given, statistics, m.normal(rows, columns) if dsum else None
 
     return [
         # The partial sums of one or two blocks per multiprocessor come on top.

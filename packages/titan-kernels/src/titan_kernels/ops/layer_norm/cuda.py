@@ -38,7 +38,9 @@ def _supports(
     if x.shape[-1] > _LONGEST_ROW:
         return no(f"rows of {x.shape[-1]} elements are longer than {_LONGEST_ROW}")
     if _shared(x, sums) > SHARED_LIMIT:
-        return no(f"rows of {x.shape[-1]} elements are no whole 16-byte vectors and too long for shared memory")
+        return no(
+            f"rows of {x.shape[-1]} elements are no whole 16-byte vectors and too long for shared memory"
+        )
     for each in parameters:
         if each is not None and each.dtype not in (x.dtype, torch.float32):
             return no(f"a parameter's dtype ({each.dtype}) is neither that of x ({x.dtype}) nor fp32")
@@ -64,36 +66,32 @@ def supports_backward(
     x: Tensor,
     weight: Tensor | None,
     bias: Tensor | None,
-    mean: Tensor,
-    rstd: Tensor,
+    statistics: Tensor,
     dsum: Tensor | None,
 ) -> Verdict:
     """Whether :func:`layer_norm_backward` serves the call."""
     return _supports(x, (weight, bias), dy, dsum, sums=True)
 
 
-def layer_norm(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
+def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
     """Forward without a residual."""
-    y, _, mean, rstd = _forward(x, None, weight, bias, eps)
-    return y, mean, rstd
+    y, _, statistics = _forward(x, None, weight, bias, eps)
+    return y, statistics
 
 
 def add_layer_norm(
     x: Tensor, residual: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Forward with a residual."""
     return _forward(x, residual, weight, bias, eps)
 
 
 def _forward(
     x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     rows = as_rows(x)
     added = None if residual is None else as_rows(residual)
-    y = torch.empty_like(rows)
-    mean, rstd = (rows.new_empty(rows.shape[0], dtype=torch.float32) for _ in range(2))
+    y, statistics = torch.empty_like(rows), rows.new_empty((rows.shape[0], 2), dtype=torch.float32)
     total = rows if added is None else torch.empty_like(rows)
     parameters = (*_parameter(weight, x), *_parameter(bias, x))
     plan = plan_teams(rows.shape[1], _ELEMENTS_PER_THREAD, _BLOCK)
@@ -102,11 +100,10 @@ def _forward(
         f"layer_norm_forward_{_variant(rows)}",
         plan.grid(rows.shape[0], x.device, _THREADS_PER_MULTIPROCESSOR),
         plan.block,
-        (rows, added, *parameters, y, total, mean, rstd, *rows.shape, _stride(rows), eps),
+        (rows, added, *parameters, y, total, statistics, *rows.shape, _stride(rows), eps),
         shared=_shared(rows, sums=False),
     )
-    statistics = x.shape[:-1]
-    return y.view(x.shape), total.view(x.shape), mean.view(statistics), rstd.view(statistics)
+    return y.view(x.shape), total.view(x.shape), statistics.view(*x.shape[:-1], 2)
 
 
 def layer_norm_backward(
@@ -114,8 +111,7 @@ def layer_norm_backward(
     x: Tensor,
     weight: Tensor | None,
     bias: Tensor | None,
-    mean: Tensor,
-    rstd: Tensor,
+    statistics: Tensor,
     dsum: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of x and the parameters; those of the parameters summed per block, then over the blocks."""
@@ -128,13 +124,13 @@ def layer_norm_backward(
         None if each is None else rows.new_empty((grid, rows.shape[1]), dtype=torch.float32)
         for each in (weight, bias)
     ]
-    statistics = mean.contiguous(), rstd.contiguous()
+    given = (*_parameter(weight, x), statistics.contiguous())
     launch(
         _UNIT,
         f"layer_norm_backward_{_variant(rows)}",
         grid,
         plan.block,
-        (grad, rows, *_parameter(weight, x), *statistics, passed, dx, *sums, *rows.shape, _stride(rows)),
+        (grad, rows, *given, passed, dx, *sums, *rows.shape, _stride(rows)),
         shared=_shared(rows, sums=True),
     )
     return dx.view(x.shape), _parameter_gradient(weight, sums[0], x), _parameter_gradient(bias, sums[1], x)

@@ -109,8 +109,8 @@ __device__ __forceinline__ auto parameter(const Parameter<T>& from, Shared<float
 
 template <class T, bool ALIGNED>
 __device__ __forceinline__ void forward(Global<const T> x, Global<const T> residual, Parameter<T> weight,
-                                        Parameter<T> bias, Global<T> y, Global<T> sum, Global<float> mean,
-                                        Global<float> rstd, i64 rows, int n, int stride, float eps) {
+                                        Parameter<T> bias, Global<T> y, Global<T> sum,
+                                        Global<float> statistics, i64 rows, int n, int stride, float eps) {
   using L = Layout<T, ALIGNED>;
   TITAN_DYNAMIC_SHARED(float, shared);
   TITAN_SHARED(float, scratch, TEAM_SCRATCH);
@@ -152,10 +152,7 @@ __device__ __forceinline__ void forward(Global<const T> x, Global<const T> resid
       }
     }
     const float scale = rsqrtf(reduce.operator()<Sum>(squares) / n + eps);
-    if (threadIdx.x == 0 && row < rows) {
-      mean.store(row, center);
-      rstd.store(row, scale);
-    }
+    if (threadIdx.x == 0 && row < rows) statistics.template store_vec<2>(2 * row, {center, scale});
 #pragma unroll
     for (int i = 0; i < L::SLOTS; ++i) {
       const Slot s = L::slot(in, i);
@@ -166,6 +163,20 @@ __device__ __forceinline__ void forward(Global<const T> x, Global<const T> resid
           v[i][j] = v[i][j] * scale * weights.get(i, j, s.begin + j) + biases.get(i, j, s.begin + j);
       out.store(s, v[i]);
     }
+  }
+}
+
+// Sums of the team's rows by column, all zero: the first or the second (k) of two.  Shared memory has a row
+// for each of them, after that of the weight.
+template <class T, bool ALIGNED>
+__device__ __forceinline__ auto zero_sums(Shared<float> shared, int stride, int k) {
+  using L = Layout<T, ALIGNED>;
+  if constexpr (ALIGNED) {
+    return RegisterColumns<T>(0.0f);
+  } else {
+    const int row = L::W * stride;
+    for (int i = threadIdx.x; i < row; i += blockDim.x) shared.store((1 + 2 * threadIdx.y + k) * row + i, 0.0f);
+    return SharedColumns<T>(typename L::SharedRow(shared + (1 + 2 * threadIdx.y + k) * row, stride));
   }
 }
 
@@ -188,24 +199,15 @@ __device__ __forceinline__ void write_sums(RegisterColumns<T>& sums, typename La
 // its rows, which column_sum() adds up over the blocks.
 template <class T, bool ALIGNED>
 __device__ __forceinline__ void backward(Global<const T> dy, Global<const T> x, Parameter<T> weight,
-                                         Global<const float> mean, Global<const float> rstd,
-                                         Global<const T> dsum, Global<T> dx, Global<float> weight_sums,
-                                         Global<float> bias_sums, i64 rows, int n, int stride) {
+                                         Global<const float> statistics, Global<const T> dsum, Global<T> dx,
+                                         Global<float> weight_sums, Global<float> bias_sums, i64 rows, int n,
+                                         int stride) {
   using L = Layout<T, ALIGNED>;
   TITAN_DYNAMIC_SHARED(float, shared);
   TITAN_SHARED(float, scratch, TEAM_SCRATCH);
   TeamReduce reduce(scratch);
   const auto weights = parameter<T, ALIGNED>(weight, shared, stride, 0, n, 1.0f);
-  const auto zero_sums = [&](int k) {
-    if constexpr (ALIGNED) {
-      return RegisterColumns<T>(0.0f);
-    } else {
-      const typename L::SharedRow row(shared + (1 + 2 * threadIdx.y + k) * L::W * stride, stride);
-      for (int e = threadIdx.x; e < n; e += blockDim.x) row.store(e, 0.0f);
-      return SharedColumns<T>(row);
-    }
-  };
-  auto dweight = zero_sums(0), dbias = zero_sums(1);
+  auto dweight = zero_sums<T, ALIGNED>(shared, stride, 0), dbias = zero_sums<T, ALIGNED>(shared, stride, 1);
   __syncthreads();
 
   for (i64 first = blockIdx.x * static_cast<i64>(blockDim.y); first < rows; first += gridDim.x * blockDim.y) {
@@ -213,7 +215,8 @@ __device__ __forceinline__ void backward(Global<const T> dy, Global<const T> x, 
     const int count = row < rows ? n : 0;
     const typename L::In grad(dy + row * n, count), in(x + row * n, count), passed(dsum + row * n, count);
     const typename L::Out out(dx + row * n, count);
-    const float center = row < rows ? mean.load(row) : 0.0f, scale = row < rows ? rstd.load(row) : 0.0f;
+    const Vec<float, 2> given = statistics.template load_vec<2>(2 * (row < rows ? row : first));
+    const float center = given[0], scale = given[1];
     float g[L::SLOTS][L::W], xhat[L::SLOTS][L::W], dots[2] = {};
 #pragma unroll
     for (int i = 0; i < L::SLOTS; ++i) {
@@ -273,17 +276,17 @@ __device__ __forceinline__ void backward(Global<const T> dy, Global<const T> x, 
   TITAN_KERNEL(layer_norm_forward_##t##_##rows_are, TEAM_MAX_THREADS,                                      \
                (Global<const T> x, Global<const T> residual, Global<const T> weight,                       \
                 Global<const float> wide_weight, Global<const T> bias, Global<const float> wide_bias,      \
-                Global<T> y, Global<T> sum, Global<float> mean, Global<float> rstd, i64 rows, int n,       \
-                int stride, float eps),                                                                    \
-               forward<T, ALIGNED>(x, residual, {weight, wide_weight}, {bias, wide_bias}, y, sum, mean,    \
-                                   rstd, rows, n, stride, eps))
+                Global<T> y, Global<T> sum, Global<float> statistics, i64 rows, int n, int stride,         \
+                float eps),                                                                                \
+               forward<T, ALIGNED>(x, residual, {weight, wide_weight}, {bias, wide_bias}, y, sum,          \
+                                   statistics, rows, n, stride, eps))
 #define BACKWARD(t, T, rows_are, ALIGNED)                                                                  \
   TITAN_KERNEL(layer_norm_backward_##t##_##rows_are, TEAM_MAX_THREADS,                                     \
                (Global<const T> dy, Global<const T> x, Global<const T> weight,                             \
-                Global<const float> wide_weight, Global<const float> mean, Global<const float> rstd,       \
-                Global<const T> dsum, Global<T> dx, Global<float> weight_sums, Global<float> bias_sums,    \
-                i64 rows, int n, int stride),                                                              \
-               backward<T, ALIGNED>(dy, x, {weight, wide_weight}, mean, rstd, dsum, dx, weight_sums,       \
+                Global<const float> wide_weight, Global<const float> statistics, Global<const T> dsum,     \
+                Global<T> dx, Global<float> weight_sums, Global<float> bias_sums, i64 rows, int n,         \
+                int stride),                                                                               \
+               backward<T, ALIGNED>(dy, x, {weight, wide_weight}, statistics, dsum, dx, weight_sums,       \
                                     bias_sums, rows, n, stride))
 #define KERNELS(t, T)              \
   FORWARD(t, T, aligned, true)     \

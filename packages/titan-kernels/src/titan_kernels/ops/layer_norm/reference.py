@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from titan_kernels.numerics import compute_dtype
@@ -9,29 +10,27 @@ from titan_kernels.numerics import compute_dtype
 __all__ = ["add_layer_norm", "layer_norm", "layer_norm_backward"]
 
 
-def layer_norm(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """See :func:`titan_kernels.ops.layer_norm`; also returns the mean and 1 / deviation per row."""
+def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
+    """See :func:`titan_kernels.ops.layer_norm`; also returns statistics (..., 2): mean and 1 / deviation."""
     wide = x.to(compute_dtype(x.dtype))
-    mean = wide.mean(-1)
-    centred = wide - mean.unsqueeze(-1)
-    rstd = (centred.square().mean(-1) + eps).rsqrt()
-    y = centred * rstd.unsqueeze(-1)
+    mean = wide.mean(-1, keepdim=True)
+    centred = wide - mean
+    rstd = (centred.square().mean(-1, keepdim=True) + eps).rsqrt()
+    y = centred * rstd
     if weight is not None:
         y = y * weight.to(wide.dtype)
     if bias is not None:
         y = y + bias.to(wide.dtype)
-    return y.to(x.dtype), mean, rstd
+    return y.to(x.dtype), torch.cat((mean, rstd), -1)
 
 
 def add_layer_norm(
     x: Tensor, residual: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """The sum is rounded to the dtype of ``x`` before it is normalised, as two separate calls would do."""
     total = x + residual
-    y, mean, rstd = layer_norm(total, weight, bias, eps)
-    return y, total, mean, rstd
+    y, statistics = layer_norm(total, weight, bias, eps)
+    return y, total, statistics
 
 
 def layer_norm_backward(
@@ -39,16 +38,16 @@ def layer_norm_backward(
     x: Tensor,
     weight: Tensor | None,
     bias: Tensor | None,
-    mean: Tensor,
-    rstd: Tensor,
+    statistics: Tensor,
     dsum: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of the normalised tensor (plus ``dsum``, its gradient by other ways) and the parameters."""
-    wide, scale = compute_dtype(x.dtype), rstd.unsqueeze(-1)
-    xhat = (x.to(wide) - mean.unsqueeze(-1)) * scale
+    wide = compute_dtype(x.dtype)
+    mean, rstd = statistics[..., :1], statistics[..., 1:]
+    xhat = (x.to(wide) - mean) * rstd
     grad = dy.to(wide)
     g = grad if weight is None else grad * weight.to(wide)
-    dx = scale * (g - g.mean(-1, keepdim=True) - xhat * (g * xhat).mean(-1, keepdim=True))
+    dx = rstd * (g - g.mean(-1, keepdim=True) - xhat * (g * xhat).mean(-1, keepdim=True))
     if dsum is not None:
         dx = dx + dsum.to(wide)
     dweight = x.new_empty(0) if weight is None else _sum_rows(grad * xhat).to(weight.dtype)

@@ -15,7 +15,7 @@ __all__ = ["add_layer_norm", "layer_norm", "layer_norm_backward"]
 
 @triton.jit
 def _forward_kernel(  # type: ignore[no-untyped-def]
-    x, residual, weight, bias, y, total, mean, rstd, n, eps,
+    x, residual, weight, bias, y, total, statistics, n, eps,
     HAS_RESIDUAL: tl.constexpr, HAS_WEIGHT: tl.constexpr, HAS_BIAS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
@@ -30,8 +30,8 @@ def _forward_kernel(  # type: ignore[no-untyped-def]
     center = tl.sum(v, 0) / n
     v = tl.where(inside, v - center, 0.0)
     scale = tl.rsqrt(tl.sum(v * v, 0) / n + eps)
-    tl.store(mean + row, center)
-    tl.store(rstd + row, scale)
+    tl.store(statistics + 2 * row, center)
+    tl.store(statistics + 2 * row + 1, scale)
     v *= scale
     if HAS_WEIGHT:
         v *= tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
@@ -42,7 +42,7 @@ def _forward_kernel(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _backward_kernel(  # type: ignore[no-untyped-def]
-    dy, x, weight, mean, rstd, dsum, dx, weight_sums, bias_sums, rows, n,
+    dy, x, weight, statistics, dsum, dx, weight_sums, bias_sums, rows, n,
     HAS_WEIGHT: tl.constexpr, HAS_DSUM: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0)
@@ -55,10 +55,11 @@ def _backward_kernel(  # type: ignore[no-untyped-def]
     dbias = tl.zeros((BLOCK,), tl.float32)
     start = program.to(tl.int64) * n
     for row in range(program, rows, tl.num_programs(0)):
-        scale = tl.load(rstd + row)
+        center = tl.load(statistics + 2 * row)
+        scale = tl.load(statistics + 2 * row + 1)
         grad = tl.load(dy + start + at, mask=inside, other=0.0).to(tl.float32)
         v = tl.load(x + start + at, mask=inside, other=0.0).to(tl.float32)
-        xhat = tl.where(inside, (v - tl.load(mean + row)) * scale, 0.0)
+        xhat = tl.where(inside, (v - center) * scale, 0.0)
         dweight += grad * xhat
         dbias += grad
         grad *= w
@@ -71,35 +72,32 @@ def _backward_kernel(  # type: ignore[no-untyped-def]
     tl.store(bias_sums + program.to(tl.int64) * n + at, dbias, mask=inside)
 
 
-def layer_norm(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
+def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
     """Forward without a residual."""
-    y, _, mean, rstd = _forward(x, None, weight, bias, eps)
-    return y, mean, rstd
+    y, _, statistics = _forward(x, None, weight, bias, eps)
+    return y, statistics
 
 
 def add_layer_norm(
     x: Tensor, residual: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Forward with a residual."""
     return _forward(x, residual, weight, bias, eps)
 
 
 def _forward(
     x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     rows = as_rows(x)
     added = rows if residual is None else as_rows(residual)
     y, total = torch.empty_like(rows), rows if residual is None else torch.empty_like(rows)
-    mean, rstd = (rows.new_full((rows.shape[0],), torch.nan, dtype=torch.float32) for _ in range(2))
+    statistics = rows.new_full((rows.shape[0], 2), torch.nan, dtype=torch.float32)
     if rows.numel():
         _forward_kernel[(rows.shape[0],)](
-            rows, added, _or(weight, rows), _or(bias, rows), y, total, mean, rstd, rows.shape[1], eps,
+            rows, added, _or(weight, rows), _or(bias, rows), y, total, statistics, rows.shape[1], eps,
             residual is not None, weight is not None, bias is not None, **_shape(rows),
         )  # fmt: skip
-    statistics = x.shape[:-1]
-    return y.view(x.shape), total.view(x.shape), mean.view(statistics), rstd.view(statistics)
+    return y.view(x.shape), total.view(x.shape), statistics.view(*x.shape[:-1], 2)
 
 
 def layer_norm_backward(
@@ -107,18 +105,17 @@ def layer_norm_backward(
     x: Tensor,
     weight: Tensor | None,
     bias: Tensor | None,
-    mean: Tensor,
-    rstd: Tensor,
+    statistics: Tensor,
     dsum: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of x and the parameters; those of the parameters summed per program, then over the programs."""
+    """Gradients of x and the parameters; those are summed per program, then over all."""
     rows, grad = as_rows(x), as_rows(dy)
     programs = min(rows.shape[0], 2 * multiprocessors(x.device))
     dx = torch.empty_like(rows)
     sums = rows.new_zeros((2, programs, rows.shape[1]), dtype=torch.float32)
     if rows.numel():
         _backward_kernel[(programs,)](
-            grad, rows, _or(weight, rows), mean.contiguous(), rstd.contiguous(),
+            grad, rows, _or(weight, rows), statistics.contiguous(),
             rows if dsum is None else as_rows(dsum), dx, *sums, *rows.shape,
             weight is not None, dsum is not None, **_shape(rows),
         )  # fmt: skip
