@@ -13,18 +13,18 @@ struct Width {
 
 // N elements from element `i` on, in one access.
 template <int N, class T>
-__device__ __forceinline__ void load_floats(Global<T> from, i64 i, float (&x)[N]) {
-  const auto v = from.template load_vec<N>(i);
+__device__ __forceinline__ void load_floats(Global<T> from, i64 i, float (&x)[N], Site site = Site::here()) {
+  const auto v = from.template load_vec<N>(i, site);
 #pragma unroll
   for (int j = 0; j < N; ++j) x[j] = to_float(v[j]);
 }
 
 template <int N, class T>
-__device__ __forceinline__ void store_floats(Global<T> to, i64 i, const float (&x)[N]) {
+__device__ __forceinline__ void store_floats(Global<T> to, i64 i, const float (&x)[N], Site site = Site::here()) {
   Vec<T, N> v;
 #pragma unroll
   for (int j = 0; j < N; ++j) v[j] = from_float<T>(x[j]);
-  to.template store_vec<N>(i, v);
+  to.template store_vec<N>(i, v, site);
 }
 
 // The elements 0 ... count-1 of some tensors, shared by the threads of the grid's x dimension.

@@ -57,16 +57,17 @@ class Row {
   }
 
   // Elements outside the row read as `fill`.
-  __device__ __forceinline__ void load(const Slot& s, float (&x)[W], float fill = 0.0f) const {
-    if (s.full) return load_piece<W>(s, 0, x);
+  __device__ __forceinline__ void load(const Slot& s, float (&x)[W], float fill = 0.0f,
+                                       Site site = Site::here()) const {
+    if (s.full) return load_piece<W>(s, 0, x, site);
 #pragma unroll
     for (int j = 0; j < W; ++j) x[j] = fill;
-    pieces([&](auto n, int j) { load_piece<decltype(n)::value>(s, j, x); }, s);
+    pieces([&](auto n, int j) { load_piece<decltype(n)::value>(s, j, x, site); }, s);
   }
 
-  __device__ __forceinline__ void store(const Slot& s, const float (&x)[W]) const {
-    if (s.full) return store_piece<W>(s, 0, x);
-    pieces([&](auto n, int j) { store_piece<decltype(n)::value>(s, j, x); }, s);
+  __device__ __forceinline__ void store(const Slot& s, const float (&x)[W], Site site = Site::here()) const {
+    if (s.full) return store_piece<W>(s, 0, x, site);
+    pieces([&](auto n, int j) { store_piece<decltype(n)::value>(s, j, x, site); }, s);
   }
 
  private:
@@ -98,18 +99,18 @@ class Row {
   }
 
   template <int N>
-  __device__ __forceinline__ void load_piece(const Slot& s, int j, float (&x)[W]) const {
-    const Vec<value_type, N> v = first_.template load_vec<N>(s.begin + j);
+  __device__ __forceinline__ void load_piece(const Slot& s, int j, float (&x)[W], Site site) const {
+    const Vec<value_type, N> v = first_.template load_vec<N>(s.begin + j, site);
 #pragma unroll
     for (int i = 0; i < N; ++i) x[j + i] = to_float(v[i]);
   }
 
   template <int N>
-  __device__ __forceinline__ void store_piece(const Slot& s, int j, const float (&x)[W]) const {
+  __device__ __forceinline__ void store_piece(const Slot& s, int j, const float (&x)[W], Site site) const {
     Vec<value_type, N> v;
 #pragma unroll
     for (int i = 0; i < N; ++i) v[i] = from_float<value_type>(x[j + i]);
-    first_.template store_vec<N>(s.begin + j, v);
+    first_.template store_vec<N>(s.begin + j, v, site);
   }
 
   Global<T> first_;
@@ -145,14 +146,16 @@ template <class P, int W>
 class TransposedRow {
  public:
   __device__ __forceinline__ TransposedRow(Shared<P> base, int stride) : base_(base), stride_(stride) {}
-  __device__ __forceinline__ P load(int e) const { return base_.load(at(e)); }
-  __device__ __forceinline__ void store(int e, P x) const { base_.store(at(e), x); }
-
-  __device__ __forceinline__ void fill(Global<const P> from, int n) const {
-    for (int e = threadIdx.x; e < n; e += blockDim.x) store(e, from.load(e));
+  __device__ __forceinline__ P load(int e, Site site = Site::here()) const { return base_.load(at(e), site); }
+  __device__ __forceinline__ void store(int e, P x, Site site = Site::here()) const {
+    base_.store(at(e), x, site);
   }
-  __device__ __forceinline__ void fill(P value, int n) const {
-    for (int e = threadIdx.x; e < n; e += blockDim.x) store(e, value);
+
+  __device__ __forceinline__ void fill(Global<const P> from, int n, Site site = Site::here()) const {
+    for (int e = threadIdx.x; e < n; e += blockDim.x) store(e, from.load(e, site), site);
+  }
+  __device__ __forceinline__ void fill(P value, int n, Site site = Site::here()) const {
+    for (int e = threadIdx.x; e < n; e += blockDim.x) store(e, value, site);
   }
 
  private:

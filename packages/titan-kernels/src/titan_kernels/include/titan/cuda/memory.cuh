@@ -49,7 +49,8 @@ __device__ __forceinline__ void store(void* p, const V& value) {
 }  // namespace detail
 
 // A pointer into global memory; indices count elements of T.  Vector accesses need an address that is
-// a multiple of their size.  The kernel parameter is a plain device address.
+// a multiple of their size.  The kernel parameter is a plain device address.  Functions that wrap accesses
+// pass on the Site of their own caller, so that the emulator reports the line that matters.
 template <class T>
 class Global {
  public:
@@ -65,21 +66,25 @@ class Global {
   __device__ __forceinline__ explicit operator bool() const { return p_ != nullptr; }
   __device__ __forceinline__ u64 address() const { return reinterpret_cast<u64>(p_); }
 
-  __device__ __forceinline__ value_type load(i64 i = 0) const { return load_vec<1>(i)[0]; }
-  __device__ __forceinline__ void store(i64 i, value_type x) const { store_vec<1>(i, {x}); }
+  __device__ __forceinline__ value_type load(i64 i = 0, Site = Site::here()) const { return load_vec<1>(i)[0]; }
+  __device__ __forceinline__ void store(i64 i, value_type x, Site = Site::here()) const { store_vec<1>(i, {x}); }
 
   template <int N>
-  __device__ __forceinline__ Vec<value_type, N> load_vec(i64 i) const {
+  __device__ __forceinline__ Vec<value_type, N> load_vec(i64 i, Site = Site::here()) const {
     return detail::load<Vec<value_type, N>, is_const>(p_ + i);
   }
   template <int N>
-  __device__ __forceinline__ void store_vec(i64 i, const Vec<value_type, N>& x) const {
+  __device__ __forceinline__ void store_vec(i64 i, const Vec<value_type, N>& x, Site = Site::here()) const {
     detail::store(p_ + i, x);
   }
 
   // Returns the old value.  Order is not deterministic: only for counters and flags.
-  __device__ __forceinline__ value_type atomic_add(i64 i, value_type x) const { return atomicAdd(p_ + i, x); }
-  __device__ __forceinline__ value_type atomic_max(i64 i, value_type x) const { return atomicMax(p_ + i, x); }
+  __device__ __forceinline__ value_type atomic_add(i64 i, value_type x, Site = Site::here()) const {
+    return atomicAdd(p_ + i, x);
+  }
+  __device__ __forceinline__ value_type atomic_max(i64 i, value_type x, Site = Site::here()) const {
+    return atomicMax(p_ + i, x);
+  }
 
  private:
   template <class U> static constexpr bool const_of = false;
@@ -105,14 +110,18 @@ class Shared {
   template <class U>
   __device__ __forceinline__ Shared<U> as() const { return Shared<U>(reinterpret_cast<U*>(p_)); }
 
-  __device__ __forceinline__ T load(int i = 0) const { return p_[i]; }
-  __device__ __forceinline__ void store(int i, T x) const { p_[i] = x; }
+  __device__ __forceinline__ T load(int i = 0, Site = Site::here()) const { return p_[i]; }
+  __device__ __forceinline__ void store(int i, T x, Site = Site::here()) const { p_[i] = x; }
   template <int N>
-  __device__ __forceinline__ Vec<T, N> load_vec(int i) const { return detail::load<Vec<T, N>, false>(p_ + i); }
+  __device__ __forceinline__ Vec<T, N> load_vec(int i, Site = Site::here()) const {
+    return detail::load<Vec<T, N>, false>(p_ + i);
+  }
   template <int N>
-  __device__ __forceinline__ void store_vec(int i, const Vec<T, N>& x) const { detail::store(p_ + i, x); }
+  __device__ __forceinline__ void store_vec(int i, const Vec<T, N>& x, Site = Site::here()) const {
+    detail::store(p_ + i, x);
+  }
 
-  __device__ __forceinline__ T atomic_add(int i, T x) const { return atomicAdd(p_ + i, x); }
+  __device__ __forceinline__ T atomic_add(int i, T x, Site = Site::here()) const { return atomicAdd(p_ + i, x); }
   __device__ __forceinline__ u32 address() const { return static_cast<u32>(__cvta_generic_to_shared(p_)); }
 
  private:

@@ -16,6 +16,11 @@ struct alignas(2) bf16 {
   unsigned short bits;
 };
 
+// Stands for the source line of a memory access, which only the emulator keeps.
+struct Site {
+  __device__ __forceinline__ static constexpr Site here() { return {}; }
+};
+
 __device__ __forceinline__ float to_float(half x) { return __half2float(x); }
 __device__ __forceinline__ half to_half(float x) { return __float2half_rn(x); }
 __device__ __forceinline__ u32 float_bits(float x) { return __float_as_uint(x); }
