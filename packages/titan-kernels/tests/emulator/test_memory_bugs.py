@@ -1,4 +1,4 @@
-"""Each detector of illegal memory accesses finds its planted bug, and nothing in the same kernel without it."""
+"""Each detector of illegal memory accesses finds its planted bug, and nothing in the kernel without it."""
 
 import pytest
 import torch
