@@ -36,7 +36,8 @@ class TestArguments:
         call = fields(calls[-2])
         assert (call["grid"], call["block"]) == ("2,3,4", "32,2,1")
         assert (call["shared"], call["stream"]) == ("512", "7000")
-        scalars = (struct.pack(f"<{code}", value).hex() for code, value in zip("iqfi", (-5, 2**40, 0.1, 1)))
+        numbers = (-5, 2**40, 0.1, 1)
+        scalars = (struct.pack(f"<{code}", value).hex() for code, value in zip("iqfi", numbers, strict=True))
         assert call["parameters"] == ",".join([address(x), "00" * 8, *scalars])
 
     def test_one_dimension_and_an_int_for_a_float(self, stub: Stub) -> None:
@@ -109,7 +110,7 @@ class TestLoading:
 
     def test_a_kernel_that_the_generation_lacks(self, stub: Stub) -> None:
         stub.launch("turing_only", 1, 32, (on_gpu(1, ordinal=1),))
-        with pytest.raises(LaunchError, match="kernel turing_only .* does not exist for sm_70"):
+        with pytest.raises(LaunchError, match=r"kernel turing_only .* does not exist for sm_70"):
             stub.launch("turing_only", 1, 32, (on_gpu(1),))
 
     def test_an_unknown_kernel(self, stub: Stub) -> None:
@@ -226,7 +227,7 @@ class TestLaunches:
 class TestDriver:
     def test_a_missing_driver(self, stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("TITAN_CUDA_DRIVER", "/nowhere/libcuda.so.1")
-        with pytest.raises(LaunchError, match="no CUDA driver: /nowhere/libcuda.*TITAN_CUDA_DRIVER"):
+        with pytest.raises(LaunchError, match=r"no CUDA driver: /nowhere/libcuda.*TITAN_CUDA_DRIVER"):
             stub.launch("scalars", 1, 32, (on_gpu(1), None, 0, 0, 0.0, 0))
 
     def test_a_driver_that_is_too_old(
