@@ -9,6 +9,7 @@ from titan_kernels.ops.cross_entropy import (
     cross_entropy_shard_gradient,
     merge_partials,
 )
+from titan_kernels.ops.embedding import embedding, embedding_gradient
 from titan_kernels.ops.glu import geglu, relu2, swiglu
 from titan_kernels.ops.layer_norm import layer_norm
 from titan_kernels.ops.rms_norm import rms_norm
@@ -20,6 +21,8 @@ __all__ = [
     "cross_entropy_from_partial",
     "cross_entropy_partial",
     "cross_entropy_shard_gradient",
+    "embedding",
+    "embedding_gradient",
     "geglu",
     "layer_norm",
     "merge_partials",

@@ -18,7 +18,7 @@ _IGNORE = -100
 _PLAIN = (0.0, 0.0, 0.0)  # label smoothing, z-loss, soft-cap
 _SHAPES = ((3, 1000), (5, 64), (2, 5003), (7, 1), (4, 3), (2, 9000), (0, 64))
 # Vocabularies of Llama 2, GPT-2 (rows at odd addresses), Llama 3 and Qwen 2.
-_REALISTIC = ((4096, 32000), (2048, 50257), (1024, 128256), (1024, 151936))
+_REALISTIC = ((2048, 32000), (1024, 50257), (512, 128256), (512, 151936))
 _BOUNDS = {50257: 1.05}
 _OPTIONS = {
     "label smoothing": (0.1, 0.0, 0.0),
@@ -32,7 +32,7 @@ CAPPED = ("soft-cap", "all options")
 def _target(m: Maker, rows: int, classes: int) -> Tensor:
     """Every fifth row is ignored, except in realistic shapes, whose traffic is counted."""
     target = m.integers(rows, high=classes)
-    if rows < 1000:
+    if rows < 500:
         target[1::5] = _IGNORE
     return target
 
