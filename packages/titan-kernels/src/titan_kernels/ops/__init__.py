@@ -13,6 +13,8 @@ from titan_kernels.ops.embedding import embedding, embedding_gradient
 from titan_kernels.ops.glu import geglu, relu2, swiglu
 from titan_kernels.ops.layer_norm import layer_norm
 from titan_kernels.ops.rms_norm import rms_norm
+from titan_kernels.ops.rope import rope, rope_qk
+from titan_kernels.ops.softmax import softmax
 
 __all__ = [
     "CrossEntropy",
@@ -28,5 +30,8 @@ __all__ = [
     "merge_partials",
     "relu2",
     "rms_norm",
+    "rope",
+    "rope_qk",
+    "softmax",
     "swiglu",
 ]
