@@ -3,10 +3,10 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from everywhere import DEVICE, running
 from torch.utils.checkpoint import checkpoint
 
 from titan_kernels.ops import geglu, relu2, swiglu
+from titan_kernels.testing import DEVICE, running
 
 GATED = {
     "swiglu": (swiglu, F.silu),
