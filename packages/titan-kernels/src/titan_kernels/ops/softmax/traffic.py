@@ -1,0 +1,31 @@
+"""The least memory traffic of this room's operators."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from torch import Tensor
+
+__all__ = ["backward_bytes", "forward_bytes"]
+
+
+def _visible(x: Tensor, diagonal: int | None) -> int:
+    """Elements that the causal mask lets through."""
+    if diagonal is None:
+        return x.numel()
+    queries, keys = x.shape[-2:]
+    return math.prod(x.shape[:-2]) * sum(max(0, min(keys, i + diagonal + 1)) for i in range(queries))
+
+
+def forward_bytes(args: tuple[Any, ...], y: Tensor) -> int:
+    """Visible scores and the mask are read once, the result is written once."""
+    x, mask, _, diagonal, _, _ = args
+    masked = 0 if mask is None else mask.numel() * mask.element_size()
+    return _visible(x, diagonal) * x.element_size() + masked + y.numel() * y.element_size()
+
+
+def backward_bytes(args: tuple[Any, ...], dx: Tensor) -> int:
+    """Visible probabilities and their gradients are read once, the result is written once."""
+    _, y, _, diagonal, _ = args
+    return 2 * _visible(y, diagonal) * y.element_size() + dx.numel() * dx.element_size()
