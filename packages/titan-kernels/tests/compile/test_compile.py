@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kernel_build import __main__ as command
-from kernel_build import cache, compile_unit, sources
+from kernel_build import cache, command, compile_unit, sources
 
 IMAGES = ["sm_70", "sm_75", "compute_75"]
 

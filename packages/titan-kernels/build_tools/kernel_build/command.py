@@ -1,4 +1,4 @@
-"""Compiles all kernels: ``python -m kernel_build --ops ... --include ... --output images.zip``.
+"""Compiles all kernels: ``python build_tools --ops ... --include ... --output images.zip``.
 
 Units that have not changed since any earlier build on this machine are taken from the cache, see
 :mod:`kernel_build.cache`.
@@ -14,6 +14,8 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from kernel_build import archive, cache, compile_unit, nvrtc, sources
+
+__all__ = ["compile_all", "main"]
 
 _WORKERS = 8
 _Job = tuple[str, int]  # unit, architecture number
@@ -83,7 +85,7 @@ def _numbers(images: list[str]) -> tuple[int, ...]:
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="kernel_build", description=__doc__)
+    parser = argparse.ArgumentParser(prog="build_tools", description=__doc__)
     parser.add_argument("--cuda-include", action="store_true", help="print the folder of cuda.h, and no more")
     parser.add_argument("--ops", type=Path, help="folder of <unit>/kernel.cu")
     parser.add_argument("--include", type=Path, help="folder of titan/device.cuh")
@@ -91,7 +93,3 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--images", nargs="+", help="such as sm_70 sm_75 compute_75")
     parser.add_argument("--cache", type=Path, help=f"folder of earlier results; else {cache.ENVIRONMENT}")
     return parser.parse_args(arguments)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
