@@ -46,6 +46,25 @@ __device__ __forceinline__ void store(void* p, const V& value) {
   *static_cast<W*>(p) = u.word;
 }
 
+// Vectors by instruction: what the compiler sees as an assignment of members it may store one by one.
+template <class W>
+__device__ __forceinline__ void store_global_word(W* p, W w) { *p = w; }
+__device__ __forceinline__ void store_global_word(uint2* p, uint2 w) {
+  asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(p), "r"(w.x), "r"(w.y) : "memory");
+}
+__device__ __forceinline__ void store_global_word(uint4* p, uint4 w) {
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(w.x), "r"(w.y), "r"(w.z), "r"(w.w)
+               : "memory");
+}
+
+template <class V>
+__device__ __forceinline__ void store_global(void* p, const V& value) {
+  using W = typename Word<sizeof(V)>::type;
+  union { W word; V value; } u;
+  u.value = value;
+  store_global_word(static_cast<W*>(p), u.word);
+}
+
 }  // namespace detail
 
 // A pointer into global memory; indices count elements of T.  Vector accesses need an address that is
@@ -75,7 +94,7 @@ class Global {
   }
   template <int N>
   __device__ __forceinline__ void store_vec(i64 i, const Vec<value_type, N>& x, Site = Site::here()) const {
-    detail::store(p_ + i, x);
+    detail::store_global(p_ + i, x);
   }
 
   // Returns the old value.  Order is not deterministic: only for counters and flags.
