@@ -1,20 +1,11 @@
-"""Cross-entropy: the options, the in-place gradient, and vocabularies in parts."""
-
-import itertools
+"""Cross-entropy: the options, and the in-place gradient."""
 
 import pytest
 import torch
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from titan_kernels.ops import (
-    PartialCrossEntropy,
-    cross_entropy,
-    cross_entropy_from_partial,
-    cross_entropy_partial,
-    cross_entropy_shard_gradient,
-    merge_partials,
-)
+from titan_kernels.ops import cross_entropy
 from titan_kernels.testing import DEVICE, running
 
 OPTIONS = {
@@ -274,70 +265,3 @@ def test_autocast_leaves_half_precision_logits_alone():
         loss = cross_entropy(logits.requires_grad_(), target)
     assert loss.dtype == torch.float32
     assert gradient(loss, logits).dtype == torch.bfloat16
-
-
-def shards(classes, parts):
-    edges = [classes * i // parts for i in range(parts + 1)]
-    return list(itertools.pairwise(edges))
-
-
-@pytest.mark.parametrize("implementation", ["cuda", "reference"])
-@pytest.mark.parametrize("parts", range(2, 9))
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_vocabulary_in_parts(options, parts, implementation):
-    dtype = torch.float32 if implementation == "cuda" else torch.float64
-    ignore = options.get("ignore_index", -100)
-    logits, target = inputs(classes=53, dtype=dtype, ignore_index=ignore)
-    forward = {"softcap": options.get("softcap"), "ignore_index": ignore}
-    losses = {key: value for key, value in options.items() if key != "softcap"}
-    grad = torch.linspace(-1, 2, 6, device=DEVICE, dtype=dtype)
-    places = shards(53, parts)
-    with running(implementation):
-        partials = [cross_entropy_partial(logits[:, a:b], target, a, **forward) for a, b in places]
-        loss, lse = cross_entropy_from_partial(merge_partials(partials), target, 53, **losses)
-        pieces = [
-            cross_entropy_shard_gradient(grad, logits[:, a:b], target, lse, a, 53, **options)
-            for a, b in places
-        ]
-    whole = logits.double().requires_grad_()
-    expected = cross_entropy(whole, target, reduction="none", **options)
-    expected.backward(grad.double())
-    torch.testing.assert_close(loss, expected.to(dtype))
-    torch.testing.assert_close(torch.cat(pieces, -1), whole.grad.to(dtype))
-
-
-def test_all_reduces_merge_as_documented():
-    logits, target = inputs()
-    partials = [cross_entropy_partial(logits[:, a:b], target, a) for a, b in shards(50, 4)]
-    maximum = torch.stack([part.maximum for part in partials]).amax(0)
-    sums = sum(part.rescaled(maximum).sums() for part in partials)
-    torch.testing.assert_close(PartialCrossEntropy(maximum, *sums), merge_partials(partials))
-
-
-def test_shard_without_finite_logits():
-    logits, target = inputs(classes=40)
-    logits[:, 20:] = -torch.inf
-    target = target.where(target == -100, target % 20)
-    partials = [cross_entropy_partial(logits[:, a:b], target, a) for a, b in shards(40, 2)]
-    loss, _ = cross_entropy_from_partial(merge_partials(partials), target, 40)
-    torch.testing.assert_close(loss, F.cross_entropy(logits, target, reduction="none"))
-
-
-def test_target_in_no_shard_is_nan():
-    logits, target = inputs()
-    target[0] = 60
-    partials = [cross_entropy_partial(logits[:, a:b], target, a) for a, b in shards(50, 2)]
-    loss, _ = cross_entropy_from_partial(merge_partials(partials), target, 50)
-    assert torch.equal(loss.isnan(), target == 60)
-
-
-def test_partial_checks_its_arguments():
-    logits, target = inputs()
-    with pytest.raises(ValueError, match="target"):
-        cross_entropy_partial(logits, target[1:], 0)
-    with pytest.raises(ValueError, match="softcap"):
-        cross_entropy_partial(logits, target, 0, softcap=-1.0)
-    with pytest.raises(ValueError, match="label_smoothing"):
-        cross_entropy_shard_gradient(
-            target.double(), logits, target, target.double(), 0, 50, label_smoothing=2.0
-        )

@@ -1,18 +1,19 @@
 """What holds for every operator of the registry, whatever it computes; a new room is picked up by itself."""
 
 import pkgutil
+from pathlib import Path
 
 import pytest
 import torch
-from everywhere import DEVICE, DTYPES, Truth, arguments, clone, results, running
 
 import titan_kernels.ops
 from titan_kernels import explain, images
 from titan_kernels.registry import ops
+from titan_kernels.testing import DEVICE, DTYPES, Truth, arguments, clone, results, running
 
 OPS = ops()
-# Triton's interpreter cuts fp32 off where hardware rounds, so bf16 may be one unit off.
-_INTERPRETED_BF16_ULPS = 1.5
+# Triton's interpreter cuts fp32 off where hardware rounds, so bf16 may be units off where values add up.
+_INTERPRETED_BF16_ULPS = 3.0
 
 
 def small(*implementations):
@@ -89,20 +90,24 @@ def test_every_room_is_exported():
             assert name in titan_kernels.ops.__all__, f"titan_kernels.ops does not export {room}.{name}"
 
 
-@pytest.mark.parametrize("arch", ["sm_70", "sm_75"])
-@pytest.mark.parametrize("unit", images.units())
-def test_compile_gate(unit, arch):
-    shared = {"sm_70": 96 * 1024, "sm_75": 64 * 1024}[arch]
-    for kernel, info in images.info(unit, arch).items():
+ROOMS = sorted(path.parent.name for path in Path(titan_kernels.ops.__path__[0]).glob("*/kernel.cu"))
+SHARED = {"sm_70": 96 * 1024, "sm_75": 64 * 1024}
+
+
+@pytest.mark.parametrize("arch", SHARED)
+@pytest.mark.parametrize("room", ROOMS)
+def test_compiled_code_keeps_to_registers_and_shared_memory(room, arch):
+    for kernel, info in images.info(room, arch).items():
         assert info.spill_stores == info.spill_loads == 0, f"{kernel} spills registers"
         assert info.registers * info.max_threads <= 65536, kernel
-        assert info.static_shared <= shared, kernel
+        assert info.static_shared <= SHARED[arch], kernel
 
 
 def realistic():
     return [
         pytest.param(op, case, id=f"{op.name}-{case.label}")
         for op in OPS.values()
+        if "cuda" in (each.name for each in op.implementations)
         for case in op.cases()
         if case.realistic
     ]
@@ -111,13 +116,14 @@ def realistic():
 @pytest.mark.skipif(DEVICE.type != "cpu", reason="counts come from the emulator")
 @pytest.mark.parametrize(("op", "case"), realistic())
 def test_traffic_is_near_the_minimum(op, case):
-    dtype = torch.float16 if torch.float16 in case.dtypes else case.dtypes[0]
-    args = arguments(case, dtype)
-    with running("cuda", count=True, check=False, sample=8) as session:
-        got = op(*args)
-    counted = [launch.counters for launch in session.launches]
-    sectors = sum(each.global_loads.sectors + each.global_stores.sectors for each in counted)
-    assert sectors * 32 <= case.sector_bound * op.minimum_bytes_of(args, got)
+    args = arguments(case, torch.float16 if torch.float16 in case.dtypes else case.dtypes[0])
+    with running("cuda", count=True, check=False, blocks=8) as session:
+        outputs = op(*args)
+    sectors = 0.0
     for launch in session.launches:
-        shared = launch.counters.shared
-        assert shared.wavefronts == shared.ideal, f"{launch.kernel} has bank conflicts"
+        counters, grid = launch.counters, launch.grid[0] * launch.grid[1] * launch.grid[2]
+        run = counters.global_load_sectors + counters.global_store_sectors
+        sectors += run * grid / launch.blocks_run
+        assert counters.bank_conflicts == 0, f"{launch.kernel} has bank conflicts:\n{launch.table()}"
+    minimum = op.minimum_bytes_of(args, outputs) / 32
+    assert sectors <= case.sector_bound * minimum, "\n".join(each.table() for each in session.launches)

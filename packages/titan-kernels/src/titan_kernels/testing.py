@@ -1,9 +1,12 @@
-"""Runs any operator in any implementation, and measures its error."""
+"""Runs any operator in any implementation, and measures its error against float64.
+
+The tests use it, and the benchmarks before they time anything.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,16 +14,22 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from titan_kernels import emulated
 from titan_kernels.cases import Case, Maker
+from titan_kernels.emulator import Session, emulated
 from titan_kernels.registry import Op, prefer
 
+__all__ = ["DEVICE", "DTYPES", "Truth", "arguments", "clone", "results", "running"]
+
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+_MEASURES: dict[str, Callable[[Tensor], Tensor]] = {
+    "largest": lambda error: error.max(),
+    "mean square": lambda error: error.square().mean().sqrt(),
+}
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
 
 
 @contextlib.contextmanager
-def running(implementation: str, **emulation: Any) -> Iterator[Any]:
+def running(implementation: str, **emulation: Any) -> Iterator[Session | None]:
     """Use an implementation by name: CUDA kernels on the GPU, or emulated where there is none."""
     with contextlib.ExitStack() as stack:
         session = None
@@ -71,6 +80,7 @@ class Truth:
 
     @classmethod
     def of(cls, op: Op, args: tuple[Any, ...]) -> Truth:
+        """Run the reference twice, in float64 and as it is."""
         with prefer("reference"):
             return cls(results(op, double(clone(args))), results(op, clone(args)))
 
@@ -98,9 +108,9 @@ def _problem(x: Tensor, exact: Tensor, reference: Tensor, factor: float, ulps: f
         return None
     # Two roundings of fp32 at the size of the result: sums in another order are as good.
     slack = (2 * 2**-24 + ulps * torch.finfo(x.dtype).eps) * exact[~special].abs().max()
-    for name, measure in (("largest", lambda e: e.max()), ("mean square", lambda e: e.square().mean().sqrt())):
+    for name, measure in _MEASURES.items():
         if measure(error) > factor * measure(bound) + slack:
-            return f"{name} error {measure(error):.3g}, {factor} x the reference's is {factor * measure(bound):.3g}"
+            return f"{name} error {measure(error):.3g}, while the reference's is {measure(bound):.3g}"
     return None
 
 
