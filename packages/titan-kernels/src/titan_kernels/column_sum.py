@@ -1,4 +1,4 @@
-"""Sums of columns, the last step of gradients that are sums over rows; see ``include/titan/column_sum.cuh``."""
+"""Sums of columns: the last step of gradients over rows; see ``include/titan/column_sum.cuh``."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from titan_kernels.cases import Case, Maker
 from titan_kernels.ops.layer_norm import reference
 
-__all__ = ["DECLINED_BACKWARD", "DECLINED_FORWARD", "add_cases", "backward_cases", "forward_cases"]
+__all__ = ["DECLINED", "add_cases", "backward_cases", "forward_cases"]
 
 _EPS = 1e-5
 # rows, columns: one warp, several, a full block; whole vectors and shifted rows
@@ -22,8 +22,7 @@ _SHAPES = (
 _REALISTIC = ((16384, 768), (16384, 2048), (4096, 8192))
 _ODD = ((16384, 769), (4096, 4097))
 # Rows longer than the block's registers, and shifted rows too long for shared memory.
-DECLINED_FORWARD = {"cuda": ("2x8200", "2x8191")}
-DECLINED_BACKWARD = DECLINED_FORWARD
+DECLINED = {"cuda": ("2x8200", "2x8191")}
 
 _Make = Callable[[Maker, int, int], tuple[Any, ...]]
 

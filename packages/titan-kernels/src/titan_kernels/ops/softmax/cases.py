@@ -86,8 +86,11 @@ def forward_cases() -> list[Case]:
     def causal(m: Maker, shape: tuple[int, ...]) -> tuple[Any, ...]:
         return m.normal(*shape), None, 0.125, shape[-1] - shape[-2], shape[-1] < shape[-2], None
 
-    def wide(m: Maker, shape: tuple[int, ...]) -> tuple[Any, ...]:
-        return m.normal(*shape), None, 0.7, None, False, torch.float32
+    def wide(columns: int) -> Case:
+        def make(m: Maker) -> tuple[Any, ...]:
+            return m.normal(3, columns), None, 0.7, None, False, torch.float32
+
+        return Case(f"fp32 result, {columns}", make, dtypes=_HALVES)
 
     return [
         *_shaped(plain),
@@ -102,10 +105,7 @@ def forward_cases() -> list[Case]:
         Case("infinite scores", lambda m: (m.normal(4, 96, scale=1e30), None, -1.0, None, False, None)),
         Case("strided", lambda m: (m.normal(96, 6).t(), None, 1.0, None, False, None)),
         Case("unaligned", lambda m: (m.normal(4 * 97 + 1)[1:].view(4, 97), None, 1.0, None, False, None)),
-        *(
-            Case(f"fp32 result, {columns}", lambda m, n=columns: wide(m, (3, n)), dtypes=_HALVES)
-            for columns in (768, 131, 16500)
-        ),
+        *(wide(columns) for columns in (768, 131, 16500)),
         # The mask is read again for every head; that comes from the L2 cache.
         Case("bool mask 1024", _attention_mask, realistic=True, sector_bound=1.2),
     ]

@@ -20,12 +20,14 @@ def _visible(x: Tensor, diagonal: int | None) -> int:
 
 def forward_bytes(args: tuple[Any, ...], y: Tensor) -> int:
     """Visible scores and the mask are read once, the result is written once."""
-    x, mask, _, diagonal, _, _ = args
-    masked = 0 if mask is None else mask.numel() * mask.element_size()
-    return _visible(x, diagonal) * x.element_size() + masked + y.numel() * y.element_size()
+    x: Tensor = args[0]
+    mask: Tensor | None = args[1]
+    diagonal: int | None = args[3]
+    masked = 0 if mask is None else mask.numel() * mask.dtype.itemsize
+    return _visible(x, diagonal) * x.dtype.itemsize + masked + y.numel() * y.dtype.itemsize
 
 
 def backward_bytes(args: tuple[Any, ...], dx: Tensor) -> int:
     """Visible probabilities and their gradients are read once, the result is written once."""
-    _, y, _, diagonal, _ = args
-    return 2 * _visible(y, diagonal) * y.element_size() + dx.numel() * dx.element_size()
+    y: Tensor = args[1]
+    return 2 * _visible(y, args[3]) * y.dtype.itemsize + dx.numel() * dx.dtype.itemsize
