@@ -58,6 +58,26 @@ def trainer(
         raise BenchError(f"--require ({require:g}): the trainer reached {ratio:.3f} of the bare loop's speed")
 
 
+@program.command()
+@click.argument("names", metavar="[OP]...", nargs=-1)
+@click.option("--emulate", is_flag=True, help="Count on the emulator and predict times; needs no GPU.")
+@click.option(
+    "--dtype",
+    type=click.Choice(["fp16", "bf16", "fp32"]),
+    default="fp16",
+    show_default=True,
+    help="Of the data.",
+)
+@click.option(
+    "--json", "json_path", type=click.Path(path_type=Path), help="Write the result to this file too."
+)
+def kernels(names: tuple[str, ...], emulate: bool, dtype: str, json_path: Path | None) -> None:
+    """Traffic, code and times of the CUDA kernels, of all operators or of those that start with OP."""
+    from titan_bench.kernels.command import run_kernels
+
+    run_kernels(names, emulate, dtype, json_path, lambda text: click.echo(text, err=True))
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run a command line; returns its exit code: 0 done, 1 failed, 2 wrong usage, 130 Ctrl-C."""
     try:

@@ -15,7 +15,8 @@ Assumptions, to be confronted with measurements:
    arithmetic, 16 of special functions and conversions, 32 of shuffles and of memory instructions (CUDA
    C++ Programming Guide, throughput of native arithmetic instructions, capability 7.x).
 5. The instructions around a memory access are executed as often as the access: the executed mix is
-   the mix of the kernel's loops, scaled to the emulator's number of memory requests.
+   the mix of the kernel's outermost loops that access memory (of the whole kernel where there are
+   none), scaled to the emulator's number of memory requests.
 6. The units work side by side, so the slowest decides; what hides latency is warps: with less than a
    quarter of the SM's warps resident, time grows in proportion.
 7. A launch costs 3 us on the device.  Blocks are dealt out in waves; a partly filled last wave takes as
@@ -26,27 +27,36 @@ Assumptions, to be confronted with measurements:
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 
 from titan_kernels.device import DeviceFacts
+from titan_kernels.emulator import Counters, LaunchReport
+from titan_kernels.images import KernelInfo
+from titan_kernels.occupancy import occupancy
 
-__all__ = ["Prediction", "Workload", "clock_ghz", "predict"]
+__all__ = ["Prediction", "Workload", "clock_ghz", "predict", "workload"]
 
 _DRAM_EFFICIENCY = {(7, 0): 0.82, (7, 5): 0.85}
 _L2_BYTES_PER_CYCLE = 20
 _ISSUE_PER_CYCLE = 4
+# By the pipes of titan_kernels.images; the others cost an issue slot only.
 _LANES_PER_CYCLE = {
-    "fp32": 64,
-    "integer": 64,
-    "half": 64,
-    "special": 16,
+    "fma": 64,
+    "alu": 64,
+    "fp16": 64,
+    "mufu": 16,
     "conversion": 16,
     "shuffle": 32,
-    "memory": 32,
+    "global": 32,
+    "local": 32,
+    "shared": 32,
 }
+_MEMORY_PIPES = ("global", "shared")
+_SECTOR = 32
 _LAUNCH_US = 3.0
 _WARP = 32
 _ENOUGH_WARPS = 0.25
@@ -64,8 +74,7 @@ class Workload:
         l2_bytes: Bytes of all sectors requested.
         shared_wavefronts: Cycles of shared memory.
         tensor_flops: Operations on tensor cores.
-        instructions: Warp instructions executed, by pipe: the keys of the throughput table, and
-            ``other`` for those that cost an issue slot only.
+        instructions: Warp instructions executed, by pipe; see :class:`titan_kernels.images.KernelInfo`.
     """
 
     blocks: int
@@ -98,9 +107,64 @@ class Prediction:
         return self.terms[self.bound] / self.microseconds
 
 
+def workload(report: LaunchReport, info: KernelInfo, capability: tuple[int, int]) -> Workload:
+    """What a launch does, from the emulator's report and the compiled kernel's facts.
+
+    Args:
+        report: Made with ``emulated(count=True)``; where only some blocks ran, the others are taken to
+            do the same on average.
+        info: The kernel for that architecture.
+        capability: ``(7, 0)`` or ``(7, 5)``.
+    """
+    blocks = math.prod(report.grid)
+    scale = blocks / max(report.blocks_run, 1)
+    counters = report.counters
+    resident = occupancy(
+        info, math.prod(report.block), max(0, report.shared_bytes - info.static_shared), capability
+    )
+    unique = report.unique_load_sectors + report.unique_store_sectors
+    return Workload(
+        blocks=blocks,
+        resident_blocks=resident.blocks,
+        occupancy=resident.fraction * min(1.0, blocks / max(1, resident.blocks)),
+        dram_bytes=unique * _SECTOR * scale,
+        l2_bytes=(counters.global_load_sectors + counters.global_store_sectors) * _SECTOR * scale,
+        shared_wavefronts=(counters.shared_load_wavefronts + counters.shared_store_wavefronts) * scale,
+        tensor_flops=counters.mma_flops * scale,
+        instructions={pipe: n * scale for pipe, n in _executed(info, counters).items()},
+    )
+
+
+def _executed(info: KernelInfo, counters: Counters) -> dict[str, float]:
+    """Warp instructions by pipe, scaled to the memory requests; see assumption 5."""
+    pipes = _pipes_of_loops(info) or info.pipes
+    static = sum(pipes.get(pipe, 0) for pipe in _MEMORY_PIPES)
+    requests = (
+        counters.global_load_requests
+        + counters.global_store_requests
+        + counters.global_atomic_requests
+        + counters.shared_load_requests
+        + counters.shared_store_requests
+        + counters.shared_atomic_requests
+    )
+    times = requests / static if static else 0.0
+    return {pipe: count * times for pipe, count in pipes.items()}
+
+
+def _pipes_of_loops(info: KernelInfo) -> Mapping[str, int]:
+    """Instructions of the outermost loops that access memory, inner loops included."""
+    found: Counter[str] = Counter()
+    end = -1
+    for loop in sorted(info.loops, key=lambda each: (each.begin, -each.end)):
+        if loop.begin > end and any(loop.pipes.get(pipe) for pipe in _MEMORY_PIPES):
+            found.update(loop.pipes)
+            end = loop.end
+    return found
+
+
 def clock_ghz(card: DeviceFacts) -> float:
     """The clock behind the data sheet's fp32 rate: two operations on each of 64 lanes per SM."""
-    return card.fp32_tflops * 1e3 / (card.sms * 2 * _LANES_PER_CYCLE["fp32"])
+    return card.fp32_tflops * 1e3 / (card.sms * 2 * _LANES_PER_CYCLE["fma"])
 
 
 def predict(work: Workload, card: DeviceFacts) -> Prediction:

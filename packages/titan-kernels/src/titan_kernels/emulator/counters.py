@@ -84,6 +84,7 @@ class LineCounters:
 class LaunchReport:
     """One launch; counters are there with ``emulated(count=True)``."""
 
+    unit: str
     kernel: str
     grid: tuple[int, int, int]
     block: tuple[int, int, int]

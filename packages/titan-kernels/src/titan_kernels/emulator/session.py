@@ -81,18 +81,24 @@ class Session:
             time_limit=self.time_limit,
         )
         answer = native.call(_library(unit), "titan_emulator_launch", ctypes.byref(request))
-        report = self._report(kernel, grid, block, answer)
+        report = self._report(str(unit), kernel, grid, block, answer)
         self.launches.append(report)
         return report
 
     def _report(
-        self, kernel: str, grid: tuple[int, int, int], block: tuple[int, int, int], answer: dict[str, Any]
+        self,
+        unit: str,
+        kernel: str,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        answer: dict[str, Any],
     ) -> LaunchReport:
         if "bad_launch" in answer:
             raise LaunchError(f"kernel {kernel}: {answer['bad_launch']}")
         if "failure" in answer:
             raise _error(kernel, self.seed, answer["failure"])
         return LaunchReport(
+            unit,
             kernel,
             grid,
             block,
