@@ -116,6 +116,13 @@ def _fake(q: Tensor, k: Tensor | None, *_: object) -> tuple[Tensor, Tensor]:
     return like(q), q.new_empty(0) if k is None else like(k)
 
 
+def _bytes_in_place(args: tuple[Any, ...], _: None) -> int:
+    """What stays as it is, the rest of every head, is not touched."""
+    q, k, cos, sin, positions = args[:5]
+    rotated = sum(2 * x[..., : 2 * cos.shape[1]].numel() * x.element_size() for x in (q, k) if x is not None)
+    return rotated + sum(x.numel() * x.element_size() for x in (cos, sin, positions) if x is not None)
+
+
 # inverse rotates by the negative angles, which is the derivative.
 _ARGUMENTS = "Tensor cos, Tensor sin, Tensor? positions, bool interleaved, bool inverse"
 
@@ -139,6 +146,7 @@ ROPE_ = Op(
         Implementation("reference", always, reference.rope_),
     ),
     cases=cases.in_place_cases,
+    minimum_bytes=_bytes_in_place,
     declined=cases.DECLINED_IN_PLACE,
 )
 

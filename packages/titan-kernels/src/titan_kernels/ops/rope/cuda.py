@@ -16,10 +16,11 @@ __all__ = ["contiguous_heads", "rope", "rope_", "supports", "supports_in_place"]
 
 _UNIT = "rope"
 _WARP, _WARPS, _ACCESS = 32, 4, 16
-# As many as a Turing multiprocessor holds: a warp's range of tokens is as long as it can be, and holds the
-# same positions of several sequences.
-_WARPS_PER_MULTIPROCESSOR = 32
+# As many as the registers of a multiprocessor allow: a warp's range of tokens is as long as it can be, and
+# holds the same positions of several sequences.
+_WARPS_PER_MULTIPROCESSOR = 24
 _SHARED_LIMIT = 63 * 1024
+_MOST_TOKENS = 2**30
 
 
 def supports(
@@ -36,6 +37,8 @@ def supports(
         return no("q and k, or cos and sin, have different dtypes")
     if cos.dtype not in (q.dtype, torch.float32):
         return no(f"the tables' dtype ({cos.dtype}) is neither that of q ({q.dtype}) nor fp32")
+    if q.shape[0] * q.shape[1] > _MOST_TOKENS or cos.shape[0] > _MOST_TOKENS:
+        return no(f"it counts tokens and positions up to {_MOST_TOKENS}")
     if _shared(cos.shape[1], 1) > _SHARED_LIMIT:
         return no(f"{cos.shape[1]} pairs do not fit into shared memory")
     return cuda_ready(q, k, cos, sin, positions)

@@ -18,13 +18,13 @@ struct Tensors {
   Array<i64, 12> strides;  // batch, time, head of each x, then of each y
   Array<i64, 2> heads;     // 0 for a tensor that is not there
 
-  __device__ __forceinline__ Global<T> source(int i, i64 b, i64 t, int h) const { return x[i] + offset(i, b, t, h); }
-  __device__ __forceinline__ Global<T> target(int i, i64 b, i64 t, int h) const {
+  __device__ __forceinline__ Global<T> source(int i, int b, int t, int h) const { return x[i] + offset(i, b, t, h); }
+  __device__ __forceinline__ Global<T> target(int i, int b, int t, int h) const {
     return y[i] + offset(i + 2, b, t, h);
   }
 
  private:
-  __device__ __forceinline__ i64 offset(int i, i64 b, i64 t, int h) const {
+  __device__ __forceinline__ i64 offset(int i, int b, int t, int h) const {
     return b * strides[3 * i] + t * strides[3 * i + 1] + h * strides[3 * i + 2];
   }
 };
@@ -34,18 +34,24 @@ template <class T>
 struct Tables {
   Global<const T> cos, sin;
   Global<const float> wide_cos, wide_sin;
-  i64 rows;
+  int rows;
   float sign;  // -1 rotates backwards
 
-  // Rows outside the tables are NaN.
+  // The row of a position; OUTSIDE for one that the tables do not have.
+  static constexpr int OUTSIDE = -1;
+  __device__ __forceinline__ int row(i64 position) const {
+    return position >= 0 && position < rows ? static_cast<int>(position) : OUTSIDE;
+  }
+
+  // There is no way to report a bad position from here, so its row is NaN.
   template <int N>
-  __device__ __forceinline__ void fill(const TransposedRow<float, N>& c, const TransposedRow<float, N>& s,
-                                       i64 position, int pairs) const {
-    const bool inside = position >= 0 && position < rows;
+  __device__ __forceinline__ void fill(const TransposedRow<float, N>& c, const TransposedRow<float, N>& s, int row,
+                                       int pairs) const {
+    const i64 begin = row * static_cast<i64>(pairs);
 #pragma unroll 1
     for (int e = threadIdx.x % 32; e < pairs; e += 32) {
-      c.store(e, inside ? read(cos, wide_cos, position * pairs + e) : bits_float(0x7fc00000u));
-      s.store(e, inside ? sign * read(sin, wide_sin, position * pairs + e) : bits_float(0x7fc00000u));
+      c.store(e, row == OUTSIDE ? bits_float(0x7fc00000u) : read(cos, wide_cos, begin + e));
+      s.store(e, row == OUTSIDE ? bits_float(0x7fc00000u) : sign * read(sin, wide_sin, begin + e));
     }
   }
 
@@ -86,7 +92,7 @@ __device__ __forceinline__ void store_pairs(Global<T> head, int p, int pairs, co
 // All heads of one token: lanes share the pairs of a head, and where these leave lanes over, several heads.
 template <int N, bool INTERLEAVED, class T>
 __device__ __forceinline__ void rotate(const Tensors<T>& tensors, const TransposedRow<float, N>& cosines,
-                                       const TransposedRow<float, N>& sines, i64 batch, i64 time, int pairs) {
+                                       const TransposedRow<float, N>& sines, int batch, int time, int pairs) {
   const int lane = threadIdx.x % 32, vectors = pairs / N, team = vectors < 32 ? vectors : 32, teams = 32 / team;
   if (lane >= team * teams) return;
   for (int v = lane % team; v < vectors; v += team) {
@@ -113,7 +119,7 @@ __device__ __forceinline__ void rotate(const Tensors<T>& tensors, const Transpos
 
 // The elements of each head behind the rotated ones.
 template <int N, class T>
-__device__ __forceinline__ void copy_rest(const Tensors<T>& tensors, i64 batch, i64 time, int begin, int rest) {
+__device__ __forceinline__ void copy_rest(const Tensors<T>& tensors, int batch, int time, int begin, int rest) {
   const int vectors = rest / N;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -128,24 +134,24 @@ __device__ __forceinline__ void copy_rest(const Tensors<T>& tensors, i64 batch, 
 
 template <class T, bool INTERLEAVED, bool VECTORS>
 __device__ __forceinline__ void rope(const Tensors<T>& tensors, const Tables<T>& tables, Global<const i64> positions,
-                                     i64 position_batch, i64 position_time, i64 tokens, i64 batches,
+                                     i64 position_batch, i64 position_time, int tokens, int batches,
                                      int tokens_per_warp, int pairs, int rest, int stride) {
   constexpr int W = VECTORS ? WIDTH<T> : 1, N = VECTORS && INTERLEAVED ? W / 2 : W;
   TITAN_DYNAMIC_SHARED(float, shared);
   const int warp = threadIdx.x / 32;
   const TransposedRow<float, N> cosines(shared + warp * 2 * N * stride, stride);
   const TransposedRow<float, N> sines(shared + (warp * 2 + 1) * N * stride, stride);
-  const i64 first = (blockIdx.x * static_cast<i64>(THREADS / 32) + warp) * tokens_per_warp;
-  const i64 last = first + tokens_per_warp < tokens ? first + tokens_per_warp : tokens;
+  const int first = (static_cast<int>(blockIdx.x) * (THREADS / 32) + warp) * tokens_per_warp;
+  const int count = first < tokens ? min(tokens_per_warp, tokens - first) : 0;
 
-  i64 time = first / batches, batch = first - time * batches, known = 0;
-  for (i64 token = first; token < last; ++token) {
-    const i64 position = positions ? positions.load(batch * position_batch + time * position_time) : time;
-    if (token == first || position != known) {
+  int time = first / batches, batch = first - time * batches, known = Tables<T>::OUTSIDE - 1;
+  for (int i = 0; i < count; ++i) {
+    const int row = tables.row(positions ? positions.load(batch * position_batch + time * position_time) : time);
+    if (row != known) {
       __syncwarp();
-      tables.fill(cosines, sines, position, pairs);
+      tables.fill(cosines, sines, row, pairs);
       __syncwarp();
-      known = position;
+      known = row;
     }
     rotate<N, INTERLEAVED>(tensors, cosines, sines, batch, time, pairs);
     if (rest > 0) copy_rest<W>(tensors, batch, time, 2 * pairs, rest);
@@ -159,8 +165,8 @@ __device__ __forceinline__ void rope(const Tensors<T>& tensors, const Tables<T>&
   TITAN_KERNEL(rope_##pairing##_##t##_##access, THREADS,                                                \
                (Array<Global<T>, 2> x, Array<Global<T>, 2> y, Array<i64, 12> strides, Array<i64, 2> heads, \
                 Global<const T> cos, Global<const T> sin, Global<const float> wide_cos,                 \
-                Global<const float> wide_sin, i64 rows, float sign, Global<const i64> positions,        \
-                i64 position_batch, i64 position_time, i64 tokens, i64 batches, int tokens_per_warp,    \
+                Global<const float> wide_sin, int rows, float sign, Global<const i64> positions,        \
+                i64 position_batch, i64 position_time, int tokens, int batches, int tokens_per_warp,    \
                 int pairs, int rest, int stride),                                                       \
                rope<T, INTERLEAVED, VECTORS>({x, y, strides, heads}, {cos, sin, wide_cos, wide_sin, rows, sign}, \
                                              positions, position_batch, position_time, tokens, batches, \
