@@ -55,13 +55,16 @@ unsigned long long address(PyObject* tensor, int device) {
   }
   const Owned owned_where(where);
   const long ordinal = PyLong_AsLong(where);
+  if (ordinal == -1 && PyErr_Occurred()) throw PythonError();
   if (ordinal != device) {
     throw std::invalid_argument("the tensor is on " +
                                 (ordinal < 0 ? "the CPU" : "cuda:" + std::to_string(ordinal)) +
                                 ", the first one on cuda:" + std::to_string(device));
   }
   const Owned pointer(PyObject_CallMethodNoArgs(tensor, data_ptr));
-  return PyLong_AsUnsignedLongLong(pointer.get());
+  const unsigned long long result = PyLong_AsUnsignedLongLong(pointer.get());
+  if (PyErr_Occurred()) throw PythonError();
+  return result;
 }
 
 void write_number(const Parameter& parameter, PyObject* value, unsigned char* to) {
@@ -100,11 +103,13 @@ void write_packed(std::size_t bytes, PyObject* packed, int device, unsigned char
   const std::size_t size = places ? bytes / places : 0;
   if (size * places != bytes || (size != 4 && size != 8) || count > places) {
     throw std::invalid_argument("Packed with " + std::to_string(count) + " values and capacity " +
-                                std::to_string(places) + " for an Array of " + std::to_string(bytes) + " bytes");
+                                std::to_string(places) + " for an Array of " + std::to_string(bytes) +
+                                " bytes");
   }
   std::memset(to, 0, bytes);
   for (std::size_t i = 0; i < count; ++i) {
-    write_element(PySequence_Fast_GET_ITEM(items.get(), static_cast<Py_ssize_t>(i)), size, device, to + i * size);
+    PyObject* item = PySequence_Fast_GET_ITEM(items.get(), static_cast<Py_ssize_t>(i));
+    write_element(item, size, device, to + i * size);
   }
 }
 

@@ -3,6 +3,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <cstdint>
+
 #include "arguments.h"
 #include "driver.h"
 #include "kernels.h"
@@ -77,20 +79,23 @@ Geometry read_geometry(const Kernel& kernel, PyObject* grid, PyObject* block, Py
                                 std::to_string(kernel.max_threads));
   }
   const long long bytes = integer(shared);
-  if (bytes < 0 || bytes > 2147483647) throw std::invalid_argument("shared must not be negative or above 2 GiB");
+  if (bytes < 0 || bytes > 2147483647) {
+    throw std::invalid_argument("shared (" + std::to_string(bytes) + ") must lie between 0 and 2147483647");
+  }
   geometry.shared = static_cast<unsigned>(bytes);
   return geometry;
 }
 
 // The GIL is not held meanwhile: the driver waits where its queue is full.
-void launch_kernel(CUfunction function, const Geometry& g, CUstream stream, void** arguments, CUcontext context) {
+void launch_kernel(CUfunction function, const Geometry& g, CUstream stream, void** arguments,
+                   CUcontext context) {
   const Driver& driver = Driver::get();
   CUresult result;
   {
     const py::gil_scoped_release release;
     const ContextGuard current(driver, context);
-    result = driver.cuLaunchKernel(function, g.grid[0], g.grid[1], g.grid[2], g.block[0], g.block[1], g.block[2],
-                                   g.shared, stream, arguments, nullptr);
+    result = driver.cuLaunchKernel(function, g.grid[0], g.grid[1], g.grid[2], g.block[0], g.block[1],
+                                   g.block[2], g.shared, stream, arguments, nullptr);
   }
   driver.check(result, "cuLaunchKernel");
 }
@@ -98,7 +103,7 @@ void launch_kernel(CUfunction function, const Geometry& g, CUstream stream, void
 bool launch(PyObject* const* args) {
   const int handle = static_cast<int>(integer(args[0]));
   const int device = static_cast<int>(integer(args[1]));
-  const auto stream = reinterpret_cast<CUstream>(PyLong_AsVoidPtr(args[2]));
+  const auto stream = reinterpret_cast<CUstream>(static_cast<std::uintptr_t>(integer(args[2])));
   const Kernel& kernel = Registry::get().kernel(handle);
   const Geometry geometry = read_geometry(kernel, args[3], args[4], args[5]);
   if (!PyList_Check(args[6]) && !PyTuple_Check(args[6])) {

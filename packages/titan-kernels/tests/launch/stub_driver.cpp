@@ -1,7 +1,6 @@
 // A CUDA driver that runs nothing: it writes down every call, fails when told to, and reports the devices
 // that STUB_CAPABILITIES lists, such as "7.0,7.5".  Built by stub_driver.py.
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -30,8 +29,11 @@ std::string number(std::uintptr_t value) { return std::to_string(value); }
 
 std::string hex(const void* bytes, int count) {
   std::string digits(2 * count, ' ');
-  for (int i = 0; i < count; ++i) std::snprintf(&digits[2 * i], 3, "%02x", static_cast<const unsigned char*>(bytes)[i]);
-  digits.resize(2 * count);
+  for (int i = 0; i < count; ++i) {
+    const unsigned byte = static_cast<const unsigned char*>(bytes)[i];
+    digits[2 * i] = "0123456789abcdef"[byte / 16];
+    digits[2 * i + 1] = "0123456789abcdef"[byte % 16];
+  }
   return digits;
 }
 
@@ -120,7 +122,8 @@ int cuLaunchKernel(void*, unsigned gx, unsigned gy, unsigned gz, unsigned bx, un
                    unsigned shared, void* stream, void** parameters, void**) {
   if (!recording) return result("cuLaunchKernel");
   const unsigned grid[3] = {gx, gy, gz}, block[3] = {bx, by, bz};
-  std::string details = "context=" + number(contexts.empty() ? 0 : reinterpret_cast<std::uintptr_t>(contexts.back())) +
+  void* context = contexts.empty() ? nullptr : contexts.back();
+  std::string details = "context=" + number(reinterpret_cast<std::uintptr_t>(context)) +
                         " grid=" + list(grid) + " block=" + list(block) + " shared=" + number(shared) +
                         " stream=" + number(reinterpret_cast<std::uintptr_t>(stream)) + " parameters=";
   for (std::size_t i = 0; i < sizes.size(); ++i) details += (i ? "," : "") + hex(parameters[i], sizes[i]);
@@ -128,12 +131,16 @@ int cuLaunchKernel(void*, unsigned gx, unsigned gy, unsigned gz, unsigned bx, un
 }
 
 int cuGetErrorName(int code, const char** name) {
-  *name = code == 700 ? "CUDA_ERROR_ILLEGAL_ADDRESS" : code == 218 ? "CUDA_ERROR_INVALID_PTX" : "CUDA_ERROR_INVALID_VALUE";
+  *name = code == 700   ? "CUDA_ERROR_ILLEGAL_ADDRESS"
+          : code == 218 ? "CUDA_ERROR_INVALID_PTX"
+                        : "CUDA_ERROR_INVALID_VALUE";
   return 0;
 }
 
 int cuGetErrorString(int code, const char** words) {
-  *words = code == 700 ? "an illegal memory access was encountered" : code == 218 ? "a PTX JIT compilation failed" : "invalid argument";
+  *words = code == 700   ? "an illegal memory access was encountered"
+           : code == 218 ? "a PTX JIT compilation failed"
+                         : "invalid argument";
   return 0;
 }
 

@@ -141,3 +141,13 @@ def forget_caches() -> None:
     """What was read from another archive or through another driver does not count any more."""
     images._index.cache_clear()
     launch._cuda_launch.cache_clear()
+
+
+def fields(call: str) -> dict[str, str]:
+    """The details of a recorded launch."""
+    return dict(word.split("=") for word in call.split()[1:])
+
+
+def names(calls: list[str]) -> list[str]:
+    """The calls without their arguments."""
+    return [call.split()[0] for call in calls]
