@@ -53,7 +53,7 @@ def autograd_in_place(rope: Op, rope_: Op) -> Callable[..., None]:
         # One by one: autograd allows a function to change one view in place, and both may be views.
         for each in tensors:
             if each.requires_grad:
-                InPlace.apply(each, *rest)  # type: ignore[no-untyped-call]
+                InPlace.apply(each, *rest)
             else:
                 below_autograd(each, None, *rest)
 
