@@ -95,6 +95,10 @@ class Op:
         minimum_bytes: Least traffic of a call, where it is not "read every input once, write every
             output once"; takes the arguments and the outputs.
         declined: By implementation, the labels of the cases that it leaves to the others.
+
+    Attributes:
+        name: The operator's name, from the schema.
+        packet: The ``torch.library`` overload, ``torch.ops.titan.<name>.default``.
     """
 
     schema: str
@@ -104,6 +108,7 @@ class Op:
     minimum_bytes: Callable[[tuple[Any, ...], Any], int] | None = None
     declined: Mapping[str, Sequence[str]] = field(default_factory=dict)
     name: str = field(init=False)
+    packet: Any = field(init=False)
 
     def __post_init__(self) -> None:
         self.name = self.schema.partition("(")[0]
@@ -111,6 +116,8 @@ class Op:
         for key in ("CPU", "CUDA"):
             _LIBRARY.impl(self.name, self.run, key)
         torch.library.register_fake(f"titan::{self.name}", self.fake, lib=_LIBRARY)
+        # Now, not at the first call: that may be under torch.compile, which cannot trace the lookup.
+        self.packet = getattr(torch.ops.titan, self.name).default
         _OPS[self.name] = self
 
     def register_autograd(self, backward: Callable[..., Any], setup_context: Callable[..., None]) -> None:
@@ -130,11 +137,6 @@ class Op:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call through PyTorch's dispatcher, with autograd."""
         return self.packet(*args, **kwargs)
-
-    @functools.cached_property
-    def packet(self) -> Any:
-        """The ``torch.library`` overload, ``torch.ops.titan.<name>.default``."""
-        return getattr(torch.ops.titan, self.name).default
 
     @property
     def schema_arguments(self) -> Sequence[Any]:
