@@ -1,5 +1,8 @@
 """Cross-entropy: the options, and the in-place gradient."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -257,6 +260,18 @@ def test_compiles_without_graph_breaks(inplace):
         torch.testing.assert_close(loss, head(x, weight))
         grads = torch.autograd.grad(loss, (x, weight))
         torch.testing.assert_close(grads, torch.autograd.grad(head(x, weight), (x, weight)))
+
+
+def test_first_call_may_be_compiled():
+    """In a process of its own: whatever is set up at the first call is not there yet."""
+    script = (
+        "import torch; from titan_kernels.ops import cross_entropy;"
+        "f = torch.compile(cross_entropy, backend='aot_eager', fullgraph=True);"
+        "print(f(torch.zeros(2, 4), torch.zeros(2, dtype=torch.int64)).exp().item())"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert abs(float(result.stdout) - 4) < 1e-5
 
 
 def test_autocast_leaves_half_precision_logits_alone():

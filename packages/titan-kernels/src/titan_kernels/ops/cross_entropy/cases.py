@@ -56,7 +56,7 @@ _STRANGE: dict[str, Callable[[Maker], tuple[Tensor, Tensor]]] = {
     "1 dim": lambda m: (m.normal(9), m.integers(1, high=9)[0]),
     "strided": lambda m: (m.normal(96, 6).t(), _target(m, 12, 96)[::2]),
     "unaligned": lambda m: (m.normal(4 * 97 + 1)[1:].view(4, 97), _target(m, 4, 97)),
-    "large logits": lambda m: (m.normal(4, 256, scale=1e4), _target(m, 4, 256)),
+    "large logits": lambda m: (m.normal(4, 256, scale=1e3) + 1e4, _target(m, 4, 256)),
     "infinite logits": _infinite,
 }
 _Options = tuple[float, float, float]

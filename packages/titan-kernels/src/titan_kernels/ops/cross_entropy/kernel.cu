@@ -14,8 +14,29 @@ constexpr float LOG2E = 1.44269504f;
 __device__ __forceinline__ float minus_infinity() { return bits_float(0xff800000u); }
 __device__ __forceinline__ float nan() { return bits_float(0x7fffffffu); }
 
-// cap * tanh(x / cap); no cap where it is 0.
-__device__ __forceinline__ float capped(float x, float cap) { return cap > 0.0f ? cap * tanhf(x / cap) : x; }
+// Logits are cap * tanh(x / cap); no cap where it is 0.
+class SoftCap {
+ public:
+  __device__ __forceinline__ explicit SoftCap(float cap) : cap_(cap), inverse_(1.0f / cap) {}
+
+  template <int N>
+  __device__ __forceinline__ void apply(float (&x)[N]) const {
+    if (cap_ == 0.0f) return;
+#pragma unroll
+    for (int j = 0; j < N; ++j) x[j] = cap_ * tanhf(x[j] * inverse_);
+  }
+
+  // Turns the derivative by capped logits `z` into the one by the logits.
+  template <int N>
+  __device__ __forceinline__ void differentiate(const float (&z)[N], float (&dz)[N]) const {
+    if (cap_ == 0.0f) return;
+#pragma unroll
+    for (int j = 0; j < N; ++j) dz[j] *= 1.0f - z[j] * inverse_ * (z[j] * inverse_);
+  }
+
+ private:
+  float cap_, inverse_;
+};
 
 // The sum of exp(x - maximum) over the numbers seen so far.  A NaN among them makes the sum a NaN.
 struct OnlineSum {
@@ -58,17 +79,22 @@ __device__ __forceinline__ void forward(Global<const T> logits, Global<const i64
   TITAN_SHARED(float, scratch, 32);
   const i64 row = blockIdx.x, wanted = target.load(row), place = wanted - first_class;
   const In in(logits + row * n, n);
+  const SoftCap softcap(cap);
   OnlineSum softmax;
-  float logit_sum = 0.0f, picked = 0.0f;
+  float logit_sum = 0.0f, picked[1] = {};
   if (wanted != ignore_index) {
-    if (threadIdx.x == 0 && place >= 0 && place < n) picked = capped(to_float(logits.load(row * n + place)), cap);
+    if (threadIdx.x == 0 && place >= 0 && place < n) {
+      picked[0] = to_float(logits.load(row * n + place));
+      softcap.apply(picked);
+    }
     in.each(threadIdx.x, blockDim.x, [&](const Slot& s) {
       float x[W];
       in.load(s, x);
+      softcap.apply(x);
 #pragma unroll
       for (int j = 0; j < W; ++j) {
-        x[j] = in.has(s, j) ? capped(x[j], cap) : minus_infinity();
         if (in.has(s, j)) logit_sum += x[j];
+        else x[j] = minus_infinity();
       }
       softmax.add(x);
     });
@@ -79,7 +105,7 @@ __device__ __forceinline__ void forward(Global<const T> logits, Global<const i64
   if (!loss) {
     maximum.store(row, wanted == ignore_index ? 0.0f : softmax.maximum);
     sum_exp.store(row, softmax.sum);
-    target_logit.store(row, picked);
+    target_logit.store(row, picked[0]);
     total.store(row, logit_sum);
     return;
   }
@@ -87,7 +113,7 @@ __device__ __forceinline__ void forward(Global<const T> logits, Global<const i64
   if (wanted != ignore_index) {
     const float log_sum = logf(softmax.sum);
     row_lse = softmax.maximum + log_sum;
-    row_loss = log_sum + (1.0f - smoothing) * (softmax.maximum - picked) + z_loss * row_lse * row_lse;
+    row_loss = log_sum + (1.0f - smoothing) * (softmax.maximum - picked[0]) + z_loss * row_lse * row_lse;
     if (smoothing > 0.0f) row_loss += smoothing * (softmax.maximum - logit_sum / n);
     if (place < 0 || place >= n) row_loss = nan();
   }
@@ -104,23 +130,24 @@ __device__ __forceinline__ void backward(Global<const float> grad, Global<T> log
   constexpr int W = Both::W;
   const i64 row = blockIdx.x, wanted = target.load(row), place = wanted - first_class;
   const Both in(logits + row * n, n), gradient(out + row * n, n);
+  const SoftCap softcap(cap);
   const bool ignored = wanted == ignore_index, exists = wanted >= 0 && wanted < classes;
   const float row_lse = lse.load(row), row_grad = exists ? grad.load(row) : nan();
   const float of_softmax = row_grad * (1.0f + 2.0f * z_loss * row_lse);
   const float of_target = row_grad * (1.0f - smoothing), of_all = row_grad * smoothing / classes;
   in.each(threadIdx.x, blockDim.x, [&](const Slot& s) {
-    float x[W] = {};
+    float z[W], dz[W] = {};
     if (!ignored) {
-      in.load(s, x);
+      in.load(s, z);
+      softcap.apply(z);
 #pragma unroll
       for (int j = 0; j < W; ++j) {
-        const float z = capped(x[j], cap), slope = cap > 0.0f ? 1.0f - z / cap * (z / cap) : 1.0f;
-        x[j] = of_softmax * exp2f((z - row_lse) * LOG2E) - of_all;
-        if (s.begin + j == place) x[j] -= of_target;
-        x[j] *= slope;
+        dz[j] = of_softmax * exp2f((z[j] - row_lse) * LOG2E) - of_all;
+        if (s.begin + j == place) dz[j] -= of_target;
       }
+      softcap.differentiate(z, dz);
     }
-    gradient.store(s, x);
+    gradient.store(s, dz);
   });
 }
 

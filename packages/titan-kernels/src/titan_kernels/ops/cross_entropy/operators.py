@@ -18,6 +18,7 @@ __all__ = [
     "CROSS_ENTROPY_BACKWARD",
     "CROSS_ENTROPY_BACKWARD_INPLACE",
     "CROSS_ENTROPY_PARTIAL",
+    "gradient_of_logits",
 ]
 
 _BACKWARD_ARGUMENTS = (
@@ -91,14 +92,22 @@ def _backward(ctx: Any, grad: Tensor | None, _lse: None) -> tuple[Tensor | None,
     if grad is None:
         return (None,) * 7
     logits, target, lse = ctx.saved_tensors
-    args = (target, lse, 0, logits.shape[-1], *ctx.options)
-    if not ctx.inplace:
-        return (CROSS_ENTROPY_BACKWARD(grad, logits, *args), *[None] * 6)
+    gradient = gradient_of_logits(
+        grad, logits, target, lse, 0, logits.shape[-1], *ctx.options, inplace=ctx.inplace
+    )
+    return (gradient, *[None] * 6)
+
+
+def gradient_of_logits(grad: Tensor, logits: Tensor, *args: Any, inplace: bool) -> Tensor:
+    """In memory of its own, or over the logits."""
+    if not inplace:
+        gradient: Tensor = CROSS_ENTROPY_BACKWARD(grad, logits, *args)
+        return gradient
     memory = logits.detach()
     CROSS_ENTROPY_BACKWARD_INPLACE(grad, memory, *args)
     # Whoever kept the logits for a backward of its own must hear of it: a version shared by all views.
     torch.autograd.graph.increment_version(memory)
-    return (memory, *[None] * 6)
+    return memory
 
 
 CROSS_ENTROPY.register_autograd(_backward, _save)

@@ -26,8 +26,8 @@ import torch
 from torch import Tensor
 
 from titan_kernels.ops.cross_entropy import reference
-from titan_kernels.ops.cross_entropy.checks import check_options, check_rows
-from titan_kernels.ops.cross_entropy.operators import CROSS_ENTROPY_BACKWARD, CROSS_ENTROPY_PARTIAL
+from titan_kernels.ops.cross_entropy.checks import check_inplace, check_options, check_rows
+from titan_kernels.ops.cross_entropy.operators import CROSS_ENTROPY_PARTIAL, gradient_of_logits
 
 __all__ = [
     "PartialCrossEntropy",
@@ -136,6 +136,7 @@ def cross_entropy_shard_gradient(
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
     softcap: float | None = None,
+    inplace_gradient: bool = False,
 ) -> Tensor:
     """Gradient of a shard's logits, in one read and one write; no communication.
 
@@ -150,14 +151,15 @@ def cross_entropy_shard_gradient(
         label_smoothing: Share of the target that is spread over all classes.
         z_loss: Weight of the squared log-sum-exp.
         softcap: Largest absolute logit.
+        inplace_gradient: Write the gradient over the logits, see :func:`titan_kernels.ops.cross_entropy`.
 
     Raises:
-        ValueError: Shapes, dtypes or options do not fit together.
+        ValueError: Shapes, dtypes or options do not fit together, or ``inplace_gradient`` would destroy
+            a leaf or logits that are not contiguous.
     """
     check_rows(logits_shard, target)
     check_options(label_smoothing, z_loss, softcap)
-    options = (ignore_index, label_smoothing, z_loss, softcap or 0.0)
-    gradient: Tensor = CROSS_ENTROPY_BACKWARD(
-        grad, logits_shard, target.long(), lse, vocab_start, vocab_size, *options
-    )
-    return gradient
+    if inplace_gradient:
+        check_inplace(logits_shard)
+    options = (vocab_start, vocab_size, ignore_index, label_smoothing, z_loss, softcap or 0.0)
+    return gradient_of_logits(grad, logits_shard, target.long(), lse, *options, inplace=inplace_gradient)
