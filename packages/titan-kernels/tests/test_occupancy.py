@@ -80,7 +80,7 @@ def test_examples(
 
 @pytest.mark.parametrize("capability", [(7, 0), (7, 5)])
 def test_agrees_with_nvidias_header(tmp_path: Path, capability: tuple[int, int]) -> None:
-    pytest.importorskip("nvidia.cuda_runtime", reason="needs the packages of the test dependency group")
+    pytest.importorskip("nvidia.cuda_runtime", reason="needs the dependency group kernel-build")
     source, program = tmp_path / "program.cpp", tmp_path / "program"
     source.write_text(_PROGRAM)
     include = Path(find_spec("nvidia.cuda_runtime").submodule_search_locations[0]) / "include"  # type: ignore

@@ -1,4 +1,4 @@
-"""The build's own modules, and what they need: NVRTC from the test dependency group."""
+"""The build's own modules, and what they need: NVRTC from the dependency group kernel-build."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TITAN_KERNEL(gather, 64, (Array<Global<const half>, 4> from, Array<i64, 4> count
 @pytest.fixture
 def ops(tmp_path: Path) -> Path:
     """Two kernel units, ``first`` and ``second``."""
-    pytest.importorskip("nvidia.cuda_nvrtc", reason="needs the packages of the test dependency group")
+    pytest.importorskip("nvidia.cuda_nvrtc", reason="needs the dependency group kernel-build")
     for unit in ("first", "second"):
         folder = tmp_path / "ops" / unit
         folder.mkdir(parents=True)
