@@ -62,3 +62,8 @@ def numerics():
 @pytest.fixture(scope="session")
 def matrices():
     return TestKernels("matrices.cu")
+
+
+@pytest.fixture(scope="session")
+def rows():
+    return TestKernels("rows.cu")

@@ -33,7 +33,9 @@ GLOBAL = [
 @pytest.mark.parametrize(("kernel", "dtype", "stride", "offset", "sectors", "ideal"), GLOBAL)
 def test_sectors(counting, kernel, dtype, stride, offset, sectors, ideal):
     x = torch.zeros(128 * stride + 16, dtype=dtype)
-    report = counting(f"copy_{kernel}", [x, torch.zeros_like(x), stride, offset], grid=2, block=64, count=True)
+    report = counting(
+        f"copy_{kernel}", [x, torch.zeros_like(x), stride, offset], grid=2, block=64, count=True
+    )
     load, store = at(report, counting, "copy_load"), at(report, counting, "copy_store")
     assert (load.global_load_requests, store.global_store_requests) == (4, 4)  # 2 blocks of 2 warps
     assert (load.global_load_sectors, store.global_store_sectors) == (4 * sectors, 4 * sectors)
@@ -171,7 +173,9 @@ def test_report_as_json_and_as_table(counting):
     assert "special" in table[1]
     assert "wavefronts" in table[1]
     assert "m16n8k8" not in table[1]
-    assert any(f"counting.cu:{counting.line('COUNT special')}" in row and row.endswith(" 256") for row in table)
+    assert any(
+        f"counting.cu:{counting.line('COUNT special')}" in row and row.endswith(" 256") for row in table
+    )
     assert table[-1].startswith("total")
 
 

@@ -24,7 +24,7 @@ def pairs(rows, columns):
     return np.broadcast_arrays(rows, columns)
 
 
-# Row and column by lane and element: PTX ISA, "Matrix Fragments for mma.m16n8k8", "... m8n8k16", "... m8n8k4".
+# PTX ISA, "Matrix Fragments for mma.m8n8k4", "... m16n8k8", "... m8n8k16".
 i2, i4, i8 = element(2), element(4), element(8)
 PTX = {
     "m16n8k8 a": pairs(np.where(i4 < 2, GROUP, GROUP + 8), IN_GROUP * 2 + (i4 & 1)),
@@ -37,7 +37,8 @@ PTX = {
     "m8n8k4 b col": pairs(i4, np.where(LANE < 16, LANE % 4, LANE % 4 + 4)),
     "m8n8k4 b row": pairs(LANE % 4, np.where(LANE < 16, i4, i4 + 4)),
     "m8n8k4 c": pairs(
-        np.where(LANE < 16, (LANE & 1) + (i8 & 2), (LANE & 1) + (i8 & 2) + 4), (i8 & 4) + (LANE & 2) + (i8 & 1)
+        np.where(LANE < 16, (LANE & 1) + (i8 & 2), (LANE & 1) + (i8 & 2) + 4),
+        (i8 & 4) + (LANE & 2) + (i8 & 1),
     ),
 }
 
@@ -83,7 +84,9 @@ def registers(fragment, matrix):
 
 def quad_registers(fragment, matrices):
     """Each of the four quad pairs works on a matrix of its own."""
-    values = np.stack([matrices[lane // 4 % 4][PTX[fragment][0][lane], PTX[fragment][1][lane]] for lane in range(32)])
+    values = np.stack(
+        [matrices[lane // 4 % 4][PTX[fragment][0][lane], PTX[fragment][1][lane]] for lane in range(32)]
+    )
     return torch.from_numpy(values.view(np.int32).copy() if values.dtype == np.float16 else values.copy())
 
 
@@ -95,7 +98,12 @@ def halves(*shape):
 def test_m16n8k8(matrices):
     a, b, c = halves(16, 8), halves(8, 8), halves(16, 8).astype(np.float32)
     d = torch.zeros(32, 4)
-    args = [registers("m16n8k8 a", a), registers("m16n8k8 b", b), registers("m16n8k8 c", c).view(torch.float32), d]
+    args = [
+        registers("m16n8k8 a", a),
+        registers("m16n8k8 b", b),
+        registers("m16n8k8 c", c).view(torch.float32),
+        d,
+    ]
     matrices("mma_1688", args)
     expected = a.astype(np.float32) @ b.astype(np.float32) + c
     np.testing.assert_array_equal(d.numpy(), expected[PTX["m16n8k8 c"]])
@@ -105,7 +113,12 @@ def test_m16n8k8(matrices):
 def test_m8n8k4(matrices, layout):
     a, b, c = halves(4, 8, 4), halves(4, 4, 8), halves(4, 8, 8).astype(np.float32)
     d = torch.zeros(32, 8)
-    args = [quad_registers("m8n8k4 a", a), quad_registers(f"m8n8k4 b {layout}", b), quad_registers("m8n8k4 c", c), d]
+    args = [
+        quad_registers("m8n8k4 a", a),
+        quad_registers(f"m8n8k4 b {layout}", b),
+        quad_registers("m8n8k4 c", c),
+        d,
+    ]
     matrices("mma_884", [*args, int(layout == "row")])
     expected = a.astype(np.float32) @ b.astype(np.float32) + c
     np.testing.assert_array_equal(d.numpy(), quad_registers("m8n8k4 c", expected).numpy())

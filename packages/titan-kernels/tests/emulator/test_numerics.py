@@ -70,7 +70,9 @@ def test_fused_multiply_add_rounds_once(numerics):
     torch.manual_seed(0)
     a, b = (torch.randn(4096).mul(torch.randn(4096).mul(3).exp()).half() for _ in range(2))
     # Close to a tie: the product's last bits lie far below the addend's.
-    c = torch.where(torch.arange(4096) % 2 == 0, torch.randn(4096).half(), (a.float() * b.float() * -(2.0**11)).half())
+    c = torch.where(
+        torch.arange(4096) % 2 == 0, torch.randn(4096).half(), (a.float() * b.float() * -(2.0**11)).half()
+    )
     y = torch.empty(7, 4096, dtype=torch.float16)
     numerics("half_arithmetic_f16", [a, b, c, y, 4096], grid=16, block=256)
     checked = 0
@@ -104,18 +106,24 @@ def test_pairs_are_halves_side_by_side(numerics):
     a, b, c = (torch.randn(1024).half() for _ in range(3))
     single, pairs = torch.empty(7, 1024, dtype=torch.float16), torch.empty(7, 512, dtype=torch.float32)
     numerics("half_arithmetic_f16", [a, b, c, single, 1024], grid=4, block=256)
-    numerics("packed_arithmetic_f16", [*(x.view(torch.float32) for x in (a, b, c)), pairs, 512], grid=2, block=256)
+    numerics(
+        "packed_arithmetic_f16", [*(x.view(torch.float32) for x in (a, b, c)), pairs, 512], grid=2, block=256
+    )
     pairs = pairs.view(torch.float16)
     assert torch.equal(pairs[:5], single[:5])
     assert torch.equal(pairs[5], torch.stack([a[0::2], b[1::2]], 1).flatten())
     assert torch.equal(pairs[6], torch.stack([a[1::2], a[0::2]], 1).flatten())
 
 
+def positive(x):
+    return x.abs() + 0.5
+
+
 MATH = [
-    torch.exp, torch.exp2, lambda x: (x.abs() + 0.5).log(), lambda x: (x.abs() + 0.5).log2(),
-    lambda x: (x.abs() + 0.5).log1p(), torch.tanh, torch.erf, torch.sin, torch.cos, lambda x: (x.abs() + 0.5).sqrt(),
-    lambda x: (x.abs() + 0.5).rsqrt(), torch.floor, torch.ceil, torch.trunc, torch.round,
-    lambda x: x / (x.abs() + 0.5), lambda x: x * x + 1, lambda x: x.clamp(0, 1),
+    torch.exp, torch.exp2, lambda x: positive(x).log(), lambda x: positive(x).log2(),
+    lambda x: positive(x).log1p(), torch.tanh, torch.erf, torch.sin, torch.cos, lambda x: positive(x).sqrt(),
+    lambda x: positive(x).rsqrt(), torch.floor, torch.ceil, torch.trunc, torch.round,
+    lambda x: x / positive(x), lambda x: x * x + 1, lambda x: x.clamp(0, 1),
 ]  # fmt: skip
 
 
@@ -165,7 +173,10 @@ def integer_truth(x, z):
 def test_integer_intrinsics(numerics):
     torch.manual_seed(4)
     special = torch.tensor([0, 1, -1, 2**31 - 1, -(2**31), 0x7FC00000, 0x4EFFFFFF, 0x4F000000])
-    a, b = (torch.cat([special[torch.randperm(8)], torch.randint(-(2**31), 2**31, (248,))]).int() for _ in range(2))
+    a, b = (
+        torch.cat([special[torch.randperm(8)], torch.randint(-(2**31), 2**31, (248,))]).int()
+        for _ in range(2)
+    )
     y = torch.empty(12, 256, dtype=torch.int32)
     numerics("integers_i32", [a, b, y, 256], block=256)
     expected = [integer_truth(x, z) for x, z in zip(a.tolist(), b.tolist(), strict=True)]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Session", "active", "emulated"]
 
 _sessions = threading.local()
+_compiling = threading.Lock()
 _libraries: dict[tuple[Path, int], ctypes.CDLL] = {}
 
 
@@ -142,9 +143,10 @@ def _triple(index: tuple[int, ...]) -> str:
 def _library(unit: str | Path) -> ctypes.CDLL:
     source = unit_source(unit)
     key = (source, source.stat().st_mtime_ns)
-    if key not in _libraries:
-        _libraries[key] = native.load(compile_unit(source))
-    return _libraries[key]
+    with _compiling:
+        if key not in _libraries:
+            _libraries[key] = native.load(compile_unit(source))
+        return _libraries[key]
 
 
 def active() -> Session | None:

@@ -30,7 +30,7 @@ __device__ void misaligned_vector(Global<const float> x, Global<float> y, int n)
 
 template <bool BUG>
 __device__ void null_pointer(Global<const float> x, Global<float> y, int n) {
-  const Global<const float> none;
+  const auto none = Global<const float>::from_address(0);
   if (threadIdx.x == 5) y.store(0, (BUG ? none : x).load(0));  // BUG null_pointer
 }
 

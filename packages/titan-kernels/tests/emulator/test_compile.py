@@ -1,0 +1,153 @@
+"""Units are compiled once, safely among processes, on any machine, and refusals say why."""
+
+import functools
+import multiprocessing
+from pathlib import Path
+
+import pytest
+import torch
+
+from titan_kernels.emulator import compile as compiling
+from titan_kernels.emulator import compile_unit, emulated, include_directories, native, unit_source
+from titan_kernels.emulator import session as sessions
+from titan_kernels.errors import CompileError
+
+UNIT = """
+#include <titan/device.cuh>
+using namespace titan;
+__device__ void twice(Global<float> x) {
+  TITAN_SHARED(float, data, 64);
+  data.store(threadIdx.x, x.load(threadIdx.x));
+  __syncthreads();
+  x.store(threadIdx.x, 2 * __shfl_xor_sync(FULL_MASK, data.load(threadIdx.x ^ 1), 1));
+}
+TITAN_KERNEL(twice_f32, 64, (Global<float> x), twice(x))
+"""
+
+
+@pytest.fixture
+def unit(tmp_path, monkeypatch):
+    monkeypatch.setenv("TITAN_CACHE", str(tmp_path / "cache"))
+    fast = tuple("-O0" if flag == "-O2" else flag for flag in compiling._FLAGS)
+    monkeypatch.setattr(compiling, "_FLAGS", fast)
+    path = tmp_path / "unit.cu"
+    path.write_text(UNIT)
+    return path
+
+
+def run(unit):
+    x = torch.arange(64.0)
+    with emulated() as session:
+        session.run(unit, "twice_f32", (1, 1, 1), (64, 1, 1), [x])
+    return x
+
+
+def libraries(unit):
+    return sorted((unit.parent / "cache" / "emulator").iterdir())
+
+
+def test_compiled_once_per_content(unit):
+    first = compile_unit(unit)
+    written = first.stat().st_mtime_ns
+    assert compile_unit(unit) == first
+    assert first.stat().st_mtime_ns == written
+    unit.write_text(UNIT + "// changed\n")
+    assert compile_unit(unit) != first
+    assert compile_unit(unit, ("-DTITAN_OTHER",)) != compile_unit(unit)
+    assert len(libraries(unit)) == 3  # and nothing left over from building
+
+
+def test_header_beside_the_unit_counts(unit):
+    header = unit.parent / "part.cuh"
+    header.write_text("// one\n")
+    first = compile_unit(unit)
+    header.write_text("// two\n")
+    assert compile_unit(unit) != first
+
+
+def test_changed_unit_is_compiled_again_in_one_process(unit):
+    assert torch.equal(run(unit), torch.arange(64.0) * 2)
+    unit.write_text(UNIT.replace("2 *", "3 *"))
+    assert torch.equal(run(unit), torch.arange(64.0) * 3)
+
+
+def test_processes_compile_the_same_unit_at_once(unit):
+    context = multiprocessing.get_context("fork")
+    with context.Pool(3) as pool:
+        paths = pool.map(compile_unit, [unit] * 3)
+    assert len(set(paths)) == 1
+    assert libraries(unit) == [paths[0]]
+
+
+def test_other_context_switch(unit, monkeypatch):
+    """POSIX contexts, for machines without a switch in assembly."""
+    flags = ("-DTITAN_EMULATOR_UCONTEXT",)
+    monkeypatch.setattr(sessions, "compile_unit", functools.partial(compile_unit, extra_flags=flags))
+    assert torch.equal(run(unit), torch.arange(64.0) * 2)
+
+
+def test_machine_without_half_precision_instructions(unit, monkeypatch):
+    monkeypatch.setattr(compiling, "_machine_flags", tuple)
+    assert torch.equal(run(unit), torch.arange(64.0) * 2)
+
+
+def test_headers_compile_without_warnings(unit):
+    compile_unit(unit, ("-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-Wno-unused-parameter"))
+
+
+def test_const_memory_is_read_only(unit):
+    unit.write_text(UNIT.replace("(Global<float> x)", "(Global<const float> x)"))
+    with pytest.raises(CompileError, match=r"Global<const T> is read-only"):
+        compile_unit(unit)
+
+
+def test_compilers_words_are_passed_on(unit):
+    unit.write_text(UNIT.replace("float, data, 64", "float, data 64"))
+    with pytest.raises(CompileError, match=r"unit.cu does not compile .*(?s:.*)unit.cu:5:"):
+        run(unit)
+
+
+def test_no_compiler(unit, monkeypatch):
+    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(
+        CompileError, match="needs a C\\+\\+ compiler, but g\\+\\+, c\\+\\+, clang\\+\\+ is not on the PATH"
+    ):
+        run(unit)
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(CompileError, match="no-such-compiler is not on the PATH"):
+        run(unit)
+
+
+def test_cache_that_cannot_be_written(unit, monkeypatch):
+    (unit.parent / "file").write_text("")
+    monkeypatch.setenv("TITAN_CACHE", str(unit.parent / "file"))
+    with pytest.raises(CompileError, match="TITAN_CACHE"):
+        run(unit)
+
+
+def test_cache_follows_the_environment(monkeypatch):
+    monkeypatch.delenv("TITAN_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert compiling.cache_directory() == Path("/somewhere/titan/emulator")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert compiling.cache_directory() == Path("/home/someone/.cache/titan/emulator")
+
+
+def test_units_by_name_and_by_path(unit):
+    assert unit_source(unit) == unit
+    assert unit_source("rms_norm").parts[-3:] == ("ops", "rms_norm", "kernel.cu")
+    with pytest.raises(CompileError, match="unit no_such_op: there is no file"):
+        unit_source("no_such_op")
+
+
+def test_headers_are_found():
+    device, emulator = include_directories()
+    assert (device / "titan" / "device.cuh").is_file()
+    assert (emulator / "titan_emulator" / "emulator.h").is_file()
+
+
+def test_kernels_of_a_unit(unit):
+    kernels = native.call(native.load(compile_unit(unit)), "titan_emulator_kernels")
+    assert kernels == {"twice_f32": {"max_threads": 64, "parameters": "(Global<float> x)"}}

@@ -1,0 +1,90 @@
+"""Sessions: who sees them, what they note, and launches from several threads."""
+
+import threading
+
+import pytest
+import torch
+
+from titan_kernels.emulator import active, emulated
+from titan_kernels.errors import EmulatorError, LaunchError
+from titan_kernels.launch import launch
+
+
+def test_active_is_the_innermost_session_of_the_thread():
+    assert active() is None
+    with emulated() as outer:
+        assert active() is outer
+        with emulated(seed=5) as inner:
+            assert active() is inner
+        assert active() is outer
+        seen = []
+        thread = threading.Thread(target=lambda: seen.append(active()))
+        thread.start()
+        thread.join()
+        assert seen == [None]
+    assert active() is None
+
+
+def test_session_ends_with_an_error():
+    with pytest.raises(ZeroDivisionError), emulated():
+        _ = 1 / 0
+    assert active() is None
+
+
+def test_launches_are_noted_in_order(counting):
+    x = torch.zeros(64)
+    with emulated(count=True) as session:
+        for grid in (1, 2):
+            session.run(counting.path, "copy_4", (grid, 1, 1), (32, 1, 1), [x, torch.zeros(64), 1, 0])
+    assert [(each.kernel, each.grid, each.block, each.blocks_run) for each in session.launches] == [
+        ("copy_4", (1, 1, 1), (32, 1, 1), 1),
+        ("copy_4", (2, 1, 1), (32, 1, 1), 2),
+    ]
+    assert session.launches[1].counters.global_load_requests == 2
+
+
+def test_launch_leads_here_for_cpu_tensors(counting):
+    x, y = torch.arange(64.0), torch.empty(64)
+    with emulated() as session:
+        launch(str(counting.path), "copy_4", 2, 32, [x, y, 1, 0])
+    assert torch.equal(x, y)
+    assert len(session.launches) == 1
+    with pytest.raises(LaunchError, match=r"inside `with titan_kernels.emulated\(\):`"):
+        launch(str(counting.path), "copy_4", 2, 32, [x, y, 1, 0])
+
+
+def test_threads_launch_at_the_same_time(warps):
+    """Launches of one unit wait for each other; sessions stay apart."""
+    problems = []
+
+    def work(number):
+        x = torch.full((256,), float(number))
+        for seed in range(5):
+            y = torch.empty(2, 256)
+            warps("reductions_f32", [x, y], block=256, seed=seed, poison=False)
+            if not ((y[0] == 256 * number).all() and (y[1] == number).all()):
+                problems.append((number, seed))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+
+
+def test_launch_after_an_error_is_clean(memory_bugs):
+    """A failed launch leaves nothing behind: no fibers, no poisoned state, no signal handlers."""
+    good = [torch.ones(64), torch.zeros(64), 64]
+    for kernel in ("stack_overflow", "division_by_zero", "uninitialised_shared", "too_much_shared"):
+        with pytest.raises(EmulatorError):
+            memory_bugs(f"{kernel}_bug", good, block=64)
+        memory_bugs(f"{kernel}_ok", good, block=64)
+
+
+def test_shared_limit(counting):
+    with pytest.raises(
+        LaunchError, match=r"dynamic shared memory \(81920 bytes\) exceeds the limit of 65536"
+    ):
+        counting("shared_4", [1, 1], shared=80 * 1024)
+    counting("shared_4", [1, 1], shared=80 * 1024, shared_limit=96 * 1024)
