@@ -1,5 +1,6 @@
 """The operators; each has a room of its own, see ``docs/adding-a-kernel.md``."""
 
+from titan_kernels.ops.bias_dropout_residual import bias_dropout_residual
 from titan_kernels.ops.cross_entropy import (
     CrossEntropy,
     PartialCrossEntropy,
@@ -19,6 +20,7 @@ from titan_kernels.ops.softmax import softmax
 __all__ = [
     "CrossEntropy",
     "PartialCrossEntropy",
+    "bias_dropout_residual",
     "cross_entropy",
     "cross_entropy_from_partial",
     "cross_entropy_partial",
