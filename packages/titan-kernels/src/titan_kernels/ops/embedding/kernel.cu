@@ -34,24 +34,18 @@ __device__ __forceinline__ void forward(Global<const i64> indices, Global<const 
   if (position >= positions) return;
   const Columns columns(n, group);
   const i64 index = indices.load(position);
-  const Row<T> to(out + (position * n + columns.first), columns.count);
-  if (index < 0 || index >= rows) {
-    to.each(lane, 32, [&](const Slot& s) {
-      float x[W];
-#pragma unroll
-      for (int j = 0; j < W; ++j) x[j] = nan();
-      to.store(s, x);
-    });
-    return;
-  }
-  const Global<const T> source = weight + (index * n + columns.first);
+  const bool exists = index >= 0 && index < rows;
+  const float factor = exists ? scale : nan();
+  const Global<T> place = out + (position * n + columns.first);
+  const Global<const T> source = weight + ((exists ? index * n : 0) + columns.first);
+  const Row<T> to(place, columns.count);
   const Row<const T> from(source, columns.count);
-  if ((source.address() - (out + (position * n + columns.first)).address()) % 16 == 0) {
+  if (!exists || (source.address() - place.address()) % 16 == 0) {
     to.each(lane, 32, [&](const Slot& s) {
-      float x[W];
-      from.load(s, x);
+      float x[W] = {};
+      if (exists) from.load(s, x);
 #pragma unroll
-      for (int j = 0; j < W; ++j) x[j] *= scale;
+      for (int j = 0; j < W; ++j) x[j] *= factor;
       to.store(s, x);
     });
     return;
@@ -63,7 +57,7 @@ __device__ __forceinline__ void forward(Global<const i64> indices, Global<const 
     from.load(s, x);
 #pragma unroll
     for (int j = 0; j < W; ++j)
-      if (from.has(s, j)) staged.store(s.begin + j, from_float<T>(x[j] * scale));
+      if (from.has(s, j)) staged.store(s.begin + j, from_float<T>(x[j] * factor));
   });
   __syncwarp();
   to.each(lane, 32, [&](const Slot& s) {
