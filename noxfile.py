@@ -194,3 +194,9 @@ def docs(session: nox.Session) -> None:
     """The documentation; warnings are errors."""
     install(session, "-r", "docs/requirements.txt")
     session.run("sphinx-build", "-W", "--keep-going", "-b", "html", "docs", "docs/_build/html")
+
+
+@nox.session(name="new-kernel", venv_backend="none")
+def new_kernel(session: nox.Session) -> None:
+    """Make the room of a new operator: `nox -s new-kernel -- my_op`; see docs/adding-a-kernel.md."""
+    session.run("python", "scripts/new_kernel.py", *session.posargs, external=True)

@@ -1,0 +1,43 @@
+"""A new room works as it is made."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import new_kernel
+import pytest
+
+
+@pytest.fixture
+def package(tmp_path):
+    """A copy of the package, for the room to be made in."""
+    copy = tmp_path / "titan-kernels"
+    ignored = shutil.ignore_patterns("__pycache__", "build")
+    shutil.copytree(new_kernel.PACKAGE, copy, ignore=ignored)
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("rms_norm", "exists already"),
+        ("My-Op", "lower-case"),
+        ("class", "lower-case"),
+        ("new_op", "example's own"),
+    ],
+)
+def test_bad_names(name, words):
+    assert words in new_kernel.problem(name)
+
+
+@pytest.mark.slow
+def test_new_room_passes_the_tests_of_every_operator(package):
+    assert new_kernel.problem("halved", package) is None
+    new_kernel.make("halved", package)
+    command = [sys.executable, "-m", "pytest", "-q", "--import-mode=importlib", "-p", "no:cacheprovider"]
+    tests = ["tests/ops/test_halved.py", "tests/ops/test_every_op.py", "-k", "halved and not compiled"]
+    environment = {**os.environ, "PYTHONPATH": str(package / "src")}
+    run = subprocess.run([*command, *tests], cwd=package, env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert " passed" in run.stdout
