@@ -44,15 +44,7 @@ class Sites {
   void clear_counts() { std::fill(counts_.begin(), counts_.end(), Counts()); }
 
  private:
-  [[gnu::noinline]] u16 find(Site at) {
-    const auto found = std::find(sites_.begin(), sites_.end(), at);
-    if (found == sites_.end()) {
-      sites_.push_back(at);
-      counts_.emplace_back();
-      return static_cast<u16>(sites_.size() - 1);
-    }
-    return static_cast<u16>(found - sites_.begin());
-  }
+  u16 find(Site at);
 
   struct Entry {
     Site site{"", -1};
@@ -71,10 +63,5 @@ inline void count(Site at, Counter what, u64 n = 1) {
 }
 
 enum Kind : unsigned char { GLOBAL_LOAD, GLOBAL_STORE, GLOBAL_ATOMIC, SHARED_LOAD, SHARED_STORE, SHARED_ATOMIC };
-
-inline void log_access(Kind kind, u64 address, int bytes, Site at) {
-  if (launch.options.count)
-    launch.current->log.push_back({address, sites.number(at), kind, static_cast<unsigned char>(bytes)});
-}
 
 }  // namespace titan::emulator

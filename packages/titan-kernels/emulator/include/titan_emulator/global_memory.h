@@ -1,10 +1,16 @@
 // Global<T>: a pointer into global memory that knows which argument it came from.
 #pragma once
 
-#include <titan_emulator/regions.h>
-#include <titan_emulator/waiting.h>
+#include <titan_emulator/counters.h>
 
 namespace titan::emulator {
+
+// What one pointer argument may reach.
+struct Allocation {
+  u64 begin = 0, bytes = 0;
+  std::string name;  // the kernel's parameter
+  bool reachable = true;
+};
 
 // What one access does, for checks and counters.
 struct GlobalAccess {
@@ -12,69 +18,13 @@ struct GlobalAccess {
   u64 address;
   int bytes, item;
   Site at;
-
-  // "elements 8 to 15 of `x`"
-  std::string elements() const {
-    const i64 first = static_cast<i64>(address - from->begin) / item;
-    const i64 last = first + bytes / item - 1;
-    return (last > first ? "elements " + std::to_string(first) + " to " + std::to_string(last)
-                         : "element " + std::to_string(first)) + " of `" + from->name + "`";
-  }
 };
 
-[[noreturn, gnu::noinline]] inline void bad_address(const GlobalAccess& a, const char* verb) {
-  if (a.from == nullptr || (a.from->reachable && a.from->begin == 0))
-    fail("null-pointer", a.at, std::string(verb) + " through a null pointer" +
-                                   (a.from == nullptr ? "" : ", `" + a.from->name + "`"));
-  if (!a.from->reachable)
-    fail("out-of-bounds", a.at, std::string(verb) + " at an address in none of the launch's tensors");
-  fail("out-of-bounds", a.at, std::string(verb) + " of " + a.elements() + ", which has " +
-                                  plural(a.from->bytes / a.item, "element"));
-}
+// The checks and counts of one access, in the runtime: kernels inline hundreds of accesses.
+void check_global(Kind kind, const GlobalAccess& access);
 
-[[noreturn, gnu::noinline]] inline void misaligned(const GlobalAccess& a, const char* verb) {
-  fail("misaligned", a.at, std::string(verb) + " of " + std::to_string(a.bytes) + " bytes at " + a.elements() +
-                               ": the address is no multiple of " + std::to_string(a.bytes));
-}
-
-[[noreturn, gnu::noinline]] inline void global_race(const GlobalAccess& a, const char* verb, const Clash& clash) {
-  std::string other = thread_name(thread_of(clash.other));
-  std::string rule = "with no barrier in between";
-  if (!in_this_block(clash.other)) {
-    const u64 n = block_of(clash.other).number;
-    other += " of block " + triple({static_cast<unsigned>(n % gridDim.x), static_cast<unsigned>(n / gridDim.x % gridDim.y),
-                                    static_cast<unsigned>(n / gridDim.x / gridDim.y)});
-    rule = "in the same launch, where blocks have no order";
-  }
-  fail("global-race", a.at, std::string(verb) + " of " + a.elements() + ", which " + other +
-                                (clash.with == Clash::WRITE ? " writes in " : " reads in ") +
-                                place(sites.site(clash.other.site)) + " " + rule);
-}
-
-inline Access this_access(Site at, u16 flags = 0) {
-  const Thread& t = *launch.current;
-  return {t.warp->stamp, static_cast<u16>(t.number | flags), sites.number(at)};
-}
-
-// Out of line: kernels inline hundreds of accesses.
-template <Kind KIND>
-[[gnu::noinline]] void check_global(const GlobalAccess& a) {
-  constexpr const char* verb = KIND == GLOBAL_LOAD ? "load" : KIND == GLOBAL_STORE ? "store" : "atomic operation";
-  tick(a.at);
-  if (launch.options.check) {
-    const u64 offset = a.from == nullptr ? 0 : a.address - a.from->begin;
-    if (a.from == nullptr || offset > a.from->bytes || a.from->bytes - offset < static_cast<u64>(a.bytes))
-      bad_address(a, verb);
-    if (a.address % a.bytes != 0) misaligned(a, verb);
-    if (KIND == GLOBAL_ATOMIC) launch.acquired = true;
-    Shadow& shadow = regions.region(a.address)->shadow;
-    const Access now = this_access(a.at, KIND == GLOBAL_ATOMIC ? ATOMIC : 0);
-    const Clash clash = KIND == GLOBAL_LOAD ? shadow.read(a.address, a.bytes, now, *launch.current)
-                                            : shadow.write(a.address, a.bytes, now, *launch.current);
-    if (clash) global_race(a, verb, clash);
-  }
-  log_access(KIND, a.address, a.bytes, a.at);
-}
+// The smallest tensor around an address.
+const Allocation* find_allocation(u64 address);
 
 }  // namespace titan::emulator
 
@@ -88,7 +38,7 @@ class Global {
   Global() = default;
   Global(u64 address, const emulator::Allocation* from) : address_(address), from_(from) {}
   static Global from_address(u64 address) {
-    return address == 0 ? Global() : Global(address, emulator::regions.find(address));
+    return address == 0 ? Global() : Global(address, emulator::find_allocation(address));
   }
 
   Global operator+(i64 elements) const { return Global(address_ + elements * sizeof(T), from_); }
@@ -101,7 +51,7 @@ class Global {
   template <int N>
   Vec<value_type, N> load_vec(i64 i, Site at = Site::here()) const {
     static_assert(sizeof(Vec<value_type, N>) <= 16, "one access moves at most 16 bytes");
-    emulator::check_global<emulator::GLOBAL_LOAD>(access<N>(i, at));
+    emulator::check_global(emulator::GLOBAL_LOAD, access<N>(i, at));
     Vec<value_type, N> x;
     memcpy(&x, pointer(i), sizeof(x));
     return x;
@@ -111,7 +61,7 @@ class Global {
   void store_vec(i64 i, const Vec<value_type, N>& x, Site at = Site::here()) const {
     static_assert(!std::is_const_v<T>, "Global<const T> is read-only");
     static_assert(sizeof(Vec<value_type, N>) <= 16, "one access moves at most 16 bytes");
-    emulator::check_global<emulator::GLOBAL_STORE>(access<N>(i, at));
+    emulator::check_global(emulator::GLOBAL_STORE, access<N>(i, at));
     memcpy(pointer(i), &x, sizeof(x));
   }
 
@@ -133,7 +83,7 @@ class Global {
   template <class F>
   value_type atomic(i64 i, Site at, F update) const {
     static_assert(!std::is_const_v<T>, "Global<const T> is read-only");
-    emulator::check_global<emulator::GLOBAL_ATOMIC>(access<1>(i, at));
+    emulator::check_global(emulator::GLOBAL_ATOMIC, access<1>(i, at));
     value_type old;
     memcpy(&old, pointer(i), sizeof(old));
     const value_type updated = update(old);

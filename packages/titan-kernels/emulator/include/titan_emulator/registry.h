@@ -1,7 +1,7 @@
 // TITAN_KERNEL: the kernels of a unit and how their arguments arrive.
 #pragma once
 
-#include <titan_emulator/shared_memory.h>
+#include <titan_emulator/global_memory.h>
 
 enum TitanKind : titan::i32 { TITAN_INT, TITAN_FLOAT, TITAN_POINTER, TITAN_INTS, TITAN_FLOATS, TITAN_POINTERS };
 
@@ -24,33 +24,13 @@ class Binder {
   Binder(const TitanArgument* arguments, std::vector<std::string> names)
       : arguments_(arguments), names_(std::move(names)) {}
 
-  const std::string& name() const { return names_[next_ - 1]; }
-
-  const TitanArgument& take(TitanKind kind, i32 count) {
-    static const char* const words[] = {"an integer", "a float", "a tensor", "packed integers", "packed floats", "packed tensors"};
-    const TitanArgument& a = arguments_[next_++];
-    if (a.kind != kind && !fits(a, kind))
-      throw BadLaunch{"parameter `" + name() + "` takes " + words[kind] + ", but got " + words[a.kind]};
-    if (a.count != count)
-      throw BadLaunch{"parameter `" + name() + "` is an array of " + std::to_string(count) + ", but the argument's capacity is " +
-                      std::to_string(a.count)};
-    return a;
-  }
-
-  const Allocation* allocate(const TitanArgument& a, i32 i, i32 item, const std::string& label) {
-    const bool null = a.values[i] == 0;
-    if (!null && a.item[i] != item)
-      throw BadLaunch{"parameter `" + label + "` points to elements of " + plural(item, "byte") +
-                      ", but the tensor's elements have " + plural(a.item[i], "byte") + " (view it as another dtype)"};
-    return regions.add({a.values[i], null ? 0 : a.bytes[i], label});
-  }
+  const TitanArgument& take(TitanKind kind, i32 count);
+  // Of value `i` of the argument taken last.
+  const Allocation* allocate(const TitanArgument& a, i32 i, i32 item) const;
+  [[noreturn]] void does_not_fit(i64 x, int bits) const;
 
  private:
-  // Integers serve as floats, and an array that holds nothing is of any kind.
-  static bool fits(const TitanArgument& a, TitanKind kind) {
-    if (kind == TITAN_FLOAT) return a.kind == TITAN_INT;
-    return a.kind == TITAN_INTS && kind > TITAN_INTS && std::all_of(a.values, a.values + a.count, [](u64 x) { return x == 0; });
-  }
+  const std::string& name() const { return names_[next_ - 1]; }
 
   const TitanArgument* arguments_;
   std::vector<std::string> names_;
@@ -65,10 +45,9 @@ template <class T>
 struct IntegerParameter {
   static constexpr TitanKind KIND = TITAN_INT, ARRAY_KIND = TITAN_INTS;
   static constexpr size_t BYTES = sizeof(T);
-  static T read(Binder& b, const TitanArgument& a, i32 i, const std::string&) {
+  static T read(Binder& b, const TitanArgument& a, i32 i) {
     const i64 x = static_cast<i64>(a.values[i]);
-    if (static_cast<i64>(static_cast<T>(x)) != x)
-      throw BadLaunch{"parameter `" + b.name() + "` (" + std::to_string(x) + ") does not fit in " + std::to_string(8 * sizeof(T)) + " bits"};
+    if (static_cast<i64>(static_cast<T>(x)) != x) b.does_not_fit(x, 8 * sizeof(T));
     return static_cast<T>(x);
   }
 };
@@ -81,7 +60,7 @@ template <>
 struct Parameter<float> {
   static constexpr TitanKind KIND = TITAN_FLOAT, ARRAY_KIND = TITAN_FLOATS;
   static constexpr size_t BYTES = 4;
-  static float read(Binder&, const TitanArgument& a, i32 i, const std::string&) {
+  static float read(Binder&, const TitanArgument& a, i32 i) {
     return a.kind == TITAN_INT ? static_cast<float>(static_cast<i64>(a.values[i])) : bits_float(static_cast<u32>(a.values[i]));
   }
 };
@@ -90,8 +69,8 @@ template <class T>
 struct Parameter<Global<T>> {
   static constexpr TitanKind KIND = TITAN_POINTER, ARRAY_KIND = TITAN_POINTERS;
   static constexpr size_t BYTES = 8;
-  static Global<T> read(Binder& b, const TitanArgument& a, i32 i, const std::string& label) {
-    return Global<T>(a.values[i], b.allocate(a, i, sizeof(T), label));
+  static Global<T> read(Binder& b, const TitanArgument& a, i32 i) {
+    return Global<T>(a.values[i], b.allocate(a, i, sizeof(T)));
   }
 };
 
@@ -101,7 +80,7 @@ struct Reader {
   static constexpr size_t BYTES = Parameter<T>::BYTES;
   static T read(Binder& b) {
     const TitanArgument& a = b.take(Parameter<T>::KIND, 1);
-    return Parameter<T>::read(b, a, 0, b.name());
+    return Parameter<T>::read(b, a, 0);
   }
 };
 
@@ -111,7 +90,7 @@ struct Reader<Array<T, N>> {
   static Array<T, N> read(Binder& b) {
     const TitanArgument& a = b.take(Parameter<T>::ARRAY_KIND, N);
     Array<T, N> out;
-    for (int i = 0; i < N; ++i) out.v[i] = Parameter<T>::read(b, a, i, b.name() + "[" + std::to_string(i) + "]");
+    for (int i = 0; i < N; ++i) out.v[i] = Parameter<T>::read(b, a, i);
     return out;
   }
 };
@@ -148,22 +127,6 @@ inline std::vector<Kernel> kernels;
 struct Registration {
   explicit Registration(const Kernel& kernel) { kernels.push_back(kernel); }
 };
-
-// "(Global<const float> x, Array<i64, 4> sizes)" -> x, sizes
-inline std::vector<std::string> parameter_names(const char* parameters) {
-  std::vector<std::string> names;
-  std::string word;
-  int depth = 0;
-  for (const char* p = parameters; *p; ++p) {
-    const bool part_of_word = isalnum(static_cast<unsigned char>(*p)) || *p == '_';
-    if (part_of_word && (p == parameters || !(isalnum(static_cast<unsigned char>(p[-1])) || p[-1] == '_'))) word.clear();
-    if (part_of_word) word += *p;
-    if (depth == 1 && (*p == ',' || *p == ')') && !word.empty()) names.push_back(word);
-    depth += *p == '(' || *p == '<';
-    depth -= *p == ')' || *p == '>';
-  }
-  return names;
-}
 
 }  // namespace titan::emulator
 

@@ -1,9 +1,22 @@
 // The state of a launch: threads, warps, the block that runs, what stopped it.
 #pragma once
 
-#include <titan_emulator/fiber.h>
+#include <titan_emulator/platform.h>
+
+#if !defined(__x86_64__) && !defined(__aarch64__) && !defined(TITAN_EMULATOR_UCONTEXT)
+#define TITAN_EMULATOR_UCONTEXT
+#endif
+#ifdef TITAN_EMULATOR_UCONTEXT
+#include <ucontext.h>
+#endif
 
 namespace titan::emulator {
+
+#ifdef TITAN_EMULATOR_UCONTEXT
+using Context = ucontext_t;
+#else
+using Context = void*;  // its stack pointer
+#endif
 
 constexpr int WARP_SIZE = 32;
 constexpr u32 FULL_MASK_BITS = 0xffffffffu;
@@ -75,7 +88,6 @@ struct Failure {
   bool happened = false;
   std::string rule, message;
   uint3 block{}, thread{};
-  bool in_kernel = false;
   Site site;
 };
 
@@ -111,53 +123,18 @@ struct Launch {
 };
 
 inline Launch launch;
-inline StackPool stacks;
 
-inline double now() {
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
+inline constexpr const char SYNC_WARP[] = "__syncwarp()";
 
-// The last two parts of a file's path, and the line.
-inline std::string place(Site at) {
-  const char *name = at.file, *previous = at.file;
-  for (const char* p = at.file; *p; ++p)
-    if (*p == '/') previous = name, name = p + 1;
-  return std::string(previous) + ":" + std::to_string(at.line);
-}
+// What the runtime does for kernels; runtime/*.h has the definitions.
 
-inline std::string triple(uint3 v) {
-  return "(" + std::to_string(v.x) + "," + std::to_string(v.y) + "," + std::to_string(v.z) + ")";
-}
+// Ends the launch; fibers are abandoned where they stand.  `who` is the running thread when null.
+[[noreturn]] void fail(const char* rule, Site at, std::string message, const Thread* who = nullptr);
 
-inline std::string plural(u64 n, const char* noun) {
-  return std::to_string(n) + " " + noun + (n == 1 ? "" : "s");
-}
+// Called by a thread that has noted what it waits for; returns when it may go on.
+void wait(Thread& self);
 
-// Ends the launch; fibers are abandoned where they stand.
-[[noreturn]] inline void fail(const char* rule, Site at, std::string message, const Thread* who = nullptr) {
-  if (who == nullptr) who = launch.current;
-  launch.failure = {true, rule, std::move(message), blockIdx, who->index, true, at};
-  launch.current = nullptr;
-  Context abandoned;
-  switch_context(abandoned, launch.main_context);
-  abort();
-}
-
-// A launch that is wrong before its first thread runs.
-struct BadLaunch {
-  std::string message;
-};
-
-[[gnu::noinline]] inline void check_deadline(Site at) {
-  if (launch.deadline == 0 || now() < launch.deadline) return;
-  char limit[32];
-  snprintf(limit, sizeof(limit), "%g", launch.options.time_limit);
-  fail("endless", at,
-       std::string("the launch is still running after ") + limit +
-           " s (time_limit); a thread that waits in a loop for another one never sees it run");
-}
+void check_deadline(Site at);
 
 // Called at every memory access and synchronisation.
 inline void tick(Site at) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <titan_emulator/counters.h>
-#include <titan_emulator/scheduler.h>
 
 namespace titan::emulator {
 
@@ -34,13 +33,8 @@ inline const T& input(const Warp& warp, int lane) { return *static_cast<const T*
 template <class T>
 inline T& output(Warp& warp, int lane) { return *static_cast<T*>(warp.threads[lane].output); }
 
-inline void check_mask(u32 mask, const char* operation, Site at) {
-  if (mask == FULL_MASK_BITS) return;
-  char text[16];
-  snprintf(text, sizeof(text), "0x%08x", mask);
-  fail("partial-mask", at, std::string(operation) + " with mask " + text +
-                               ": kernels of this package synchronise whole warps (0xffffffff)");
-}
+void check_mask(u32 mask, const char* operation, Site at);
+void check_width(int width, const char* operation, Site at);
 
 inline void run_syncwarp(Warp& warp, Site at) {
   count(at, warp_syncs);
@@ -80,9 +74,7 @@ template <Shuffle MODE, class T>
 inline T shuffle(const char* operation, u32 mask, T value, int operand, int width, Site at) {
   static_assert(sizeof(T) <= 8, "CUDA shuffles values of up to 8 bytes");
   check_mask(mask, operation, at);
-  if (width <= 0 || width > WARP_SIZE || (width & (width - 1)) != 0)
-    fail("shuffle-width", at, std::string(operation) + " with width " + std::to_string(width) +
-                                  ", which is no power of two up to 32");
+  check_width(width, operation, at);
   const ShuffleInput<T> in{value, operand, width};
   T out;
   collective(operation, at, run_shuffle<T, MODE>, &in, &out);

@@ -25,8 +25,7 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 _COMPILERS = ("g++", "c++", "clang++")
 # Results must not depend on the machine: no contraction of a * b + c.
 _FLAGS = (
-    *("-std=c++20", "-O2", "-x", "c++", "-DTITAN_EMULATED", "-w"),
-    *("-shared", "-fPIC", "-fvisibility=hidden"),
+    *("-std=c++20", "-O2", "-DTITAN_EMULATED", "-w", "-fPIC", "-fvisibility=hidden"),
     *("-ffp-contract=off", "-fno-math-errno"),
 )
 # Conversions of halves and fused multiply-adds in hardware.
@@ -64,11 +63,22 @@ def compile_unit(source: Path, extra_flags: tuple[str, ...] = ()) -> Path:
     """
     compiler = _compiler()
     command = (compiler, *_FLAGS, *_machine_flags(), *_gcc_flags(compiler), *extra_flags)
+    runtime = _runtime(command)
     key = _hash((source, *_headers(source)), (*command, _version(compiler)))
     library = cache_directory() / f"{source.parent.name}-{source.stem}-{key}.so"
     if not library.exists():
-        _build(command, source, library)
+        _build((*command, "-shared", "-x", "c++", str(source), "-x", "none", str(runtime)), source, library)
     return library
+
+
+def _runtime(command: tuple[str, ...]) -> Path:
+    """The object file of what all units share."""
+    source = include_directories()[1] / "titan_emulator" / "runtime" / "runtime.cpp"
+    key = _hash((source, *_headers(source)), (*command, _version(command[0])))
+    result = cache_directory() / f"runtime-{key}.o"
+    if not result.exists():
+        _build((*command, "-c", str(source)), source, result)
+    return result
 
 
 def cache_directory() -> Path:
@@ -92,21 +102,17 @@ def _hash(files: Iterable[Path], words: Iterable[str]) -> str:
     return digest.hexdigest()[:24]
 
 
-def _build(command: tuple[str, ...], source: Path, library: Path) -> None:
+def _build(command: tuple[str, ...], source: Path, result: Path) -> None:
     includes = [f"-I{folder}" for folder in include_directories()]
     try:
-        library.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=library.parent, prefix=".building-") as folder:
-            output = Path(folder) / library.name
-            done = subprocess.run(
-                [*command, *includes, "-o", str(output), str(source)],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+        result.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=result.parent, prefix=".building-") as folder:
+            output = Path(folder) / result.name
+            arguments = [*command, *includes, "-o", str(output)]
+            done = subprocess.run(arguments, capture_output=True, text=True, check=False)
             if done.returncode != 0:
                 raise CompileError(f"{source} does not compile ({command[0]}):\n{done.stderr.strip()}")
-            output.replace(library)
+            output.replace(result)
     except OSError as error:
         raise CompileError(f"cannot write the cache of compiled kernels (TITAN_CACHE): {error}") from error
 

@@ -1,11 +1,9 @@
 // The rules of synchronisation: who has to arrive where, and what is said when someone does not.
 #pragma once
 
-#include <titan_emulator/state.h>
+#include <titan_emulator/runtime/failures.h>
 
 namespace titan::emulator {
-
-inline constexpr const char SYNC_WARP[] = "__syncwarp()";
 
 // "3, 8-15, 20" of ascending numbers.
 inline std::string ranges(const std::vector<int>& numbers) {
@@ -76,6 +74,20 @@ inline void check_barrier(const Thread& waiting) {
       fail("divergent-barrier", waiting.site,
            std::string(waiting.operation) + " is not reached by all threads of the block: " +
                whereabouts(launch.threads.data(), launch.threads.size()), &waiting);
+}
+
+void check_mask(u32 mask, const char* operation, Site at) {
+  if (mask == FULL_MASK_BITS) return;
+  char text[16];
+  snprintf(text, sizeof(text), "0x%08x", mask);
+  fail("partial-mask", at, std::string(operation) + " with mask " + text +
+                               ": kernels of this package synchronise whole warps (0xffffffff)");
+}
+
+void check_width(int width, const char* operation, Site at) {
+  if (width <= 0 || width > WARP_SIZE || (width & (width - 1)) != 0)
+    fail("shuffle-width", at, std::string(operation) + " with width " + std::to_string(width) +
+                                  ", which is no power of two up to 32");
 }
 
 }  // namespace titan::emulator

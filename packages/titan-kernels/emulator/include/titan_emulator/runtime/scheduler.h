@@ -5,8 +5,8 @@
 // done, and a random warp goes next.  The seed fixes all of it.
 #pragma once
 
-#include <titan_emulator/requests.h>
-#include <titan_emulator/waiting.h>
+#include <titan_emulator/runtime/requests.h>
+#include <titan_emulator/runtime/waiting.h>
 
 namespace titan::emulator {
 
@@ -84,8 +84,7 @@ inline void run(Thread& next, Context& self) {
   switch_context(self, next.context);
 }
 
-// Called by a thread that has noted what it waits for; returns when it may go on.
-inline void wait(Thread& self) {
+void wait(Thread& self) {
   Thread* next = schedule();
   if (next != &self) run(*next, self.context);
   else launch.current = next, threadIdx = next->index;

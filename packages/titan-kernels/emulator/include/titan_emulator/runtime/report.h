@@ -1,8 +1,8 @@
 // What a launch found, in JSON.
 #pragma once
 
-#include <titan_emulator/registry.h>
-#include <titan_emulator/requests.h>
+#include <titan_emulator/runtime/binder.h>
+#include <titan_emulator/runtime/requests.h>
 
 namespace titan::emulator {
 

@@ -1,12 +1,24 @@
 // From the accesses of threads to the requests of warps: sectors of global memory, wavefronts of shared.
 #pragma once
 
-#include <titan_emulator/counters.h>
-#include <titan_emulator/regions.h>
+#include <titan_emulator/runtime/regions.h>
 
 namespace titan::emulator {
 
 constexpr int SECTOR_BYTES = 32, BANKS = 32;
+
+u16 Sites::find(Site at) {
+  const auto found = std::find(sites_.begin(), sites_.end(), at);
+  if (found != sites_.end()) return static_cast<u16>(found - sites_.begin());
+  sites_.push_back(at);
+  counts_.emplace_back();
+  return static_cast<u16>(sites_.size() - 1);
+}
+
+inline void log_access(Kind kind, u64 address, int bytes, Site at) {
+  if (launch.options.count)
+    launch.current->log.push_back({address, sites.number(at), kind, static_cast<unsigned char>(bytes)});
+}
 
 // The accesses of one request.
 struct Request {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <signal.h>
-#include <titan_emulator/waiting.h>
+#include <titan_emulator/runtime/waiting.h>
 
 namespace titan::emulator {
 

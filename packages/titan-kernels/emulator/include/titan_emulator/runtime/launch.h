@@ -2,10 +2,10 @@
 #pragma once
 
 #include <pthread.h>
-#include <titan_emulator/faults.h>
-#include <titan_emulator/registry.h>
-#include <titan_emulator/report.h>
-#include <titan_emulator/scheduler.h>
+#include <titan_emulator/runtime/binder.h>
+#include <titan_emulator/runtime/faults.h>
+#include <titan_emulator/runtime/report.h>
+#include <titan_emulator/runtime/scheduler.h>
 
 struct TitanLaunch {
   const char* kernel;
@@ -134,11 +134,11 @@ inline std::string launch_report(const TitanLaunch& request) {
 #define TITAN_EXPORT extern "C" __attribute__((visibility("default"), used))
 
 // JSON; the caller gives it back to titan_emulator_free().
-TITAN_EXPORT inline char* titan_emulator_launch(const TitanLaunch* request) {
+TITAN_EXPORT char* titan_emulator_launch(const TitanLaunch* request) {
   return strdup(titan::emulator::launch_report(*request).c_str());
 }
 
-TITAN_EXPORT inline void titan_emulator_free(char* report) { free(report); }
+TITAN_EXPORT void titan_emulator_free(char* report) { free(report); }
 
 // The unit's kernels: {"name": {"max_threads": ..., "parameters": "..."}}.
-TITAN_EXPORT inline char* titan_emulator_kernels() { return strdup(titan::emulator::kernels_report().c_str()); }
+TITAN_EXPORT char* titan_emulator_kernels() { return strdup(titan::emulator::kernels_report().c_str()); }

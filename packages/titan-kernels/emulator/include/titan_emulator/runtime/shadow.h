@@ -4,7 +4,8 @@
 // __syncwarp().  Unordered accesses to one byte, one of them a write, are a race.
 #pragma once
 
-#include <titan_emulator/state.h>
+#include <titan_emulator/counters.h>
+#include <titan_emulator/runtime/failures.h>
 
 namespace titan::emulator {
 
@@ -167,6 +168,11 @@ class Shadow {
   Word* word_ = nullptr;
   std::vector<Parts> parts_;
 };
+
+inline Access this_access(Site at, u16 flags = 0) {
+  const Thread& t = *launch.current;
+  return {t.warp->stamp, static_cast<u16>(t.number | flags), sites.number(at)};
+}
 
 inline std::string thread_name(u16 number) { return "thread " + triple(launch.threads[number].index); }
 

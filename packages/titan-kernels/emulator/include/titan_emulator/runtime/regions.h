@@ -2,17 +2,10 @@
 #pragma once
 
 #include <deque>
-#include <titan_emulator/counters.h>
-#include <titan_emulator/shadow.h>
+#include <titan_emulator/global_memory.h>
+#include <titan_emulator/runtime/shadow.h>
 
 namespace titan::emulator {
-
-// What one pointer argument may reach.
-struct Allocation {
-  u64 begin = 0, bytes = 0;
-  std::string name;  // the kernel's parameter
-  bool reachable = true;
-};
 
 // Tensors that share memory, as inputs updated in place do, share a region.
 struct Region {
@@ -84,5 +77,7 @@ class Regions {
 };
 
 inline Regions regions;
+
+const Allocation* find_allocation(u64 address) { return regions.find(address); }
 
 }  // namespace titan::emulator

@@ -5,22 +5,14 @@
 #pragma once
 
 #include <sys/mman.h>
-#include <titan_emulator/platform.h>
-
-#if !defined(__x86_64__) && !defined(__aarch64__) && !defined(TITAN_EMULATOR_UCONTEXT)
-#define TITAN_EMULATOR_UCONTEXT
-#endif
+#include <titan_emulator/state.h>
 
 namespace titan::emulator {
 
 constexpr size_t STACK_BYTES = 128 << 10, GUARD_BYTES = 64 << 10;
 
 #ifdef TITAN_EMULATOR_UCONTEXT
-}  // namespace titan::emulator
-#include <ucontext.h>
-namespace titan::emulator {
 
-using Context = ucontext_t;
 inline void switch_context(Context& from, Context& to) { swapcontext(&from, &to); }
 inline void prepare_context(Context& context, char* stack, void (*entry)()) {
   getcontext(&context);
@@ -98,7 +90,6 @@ titan_emulator_switch:
 
 namespace titan::emulator {
 
-using Context = void*;
 inline void switch_context(Context& from, Context& to) { titan_emulator_switch(&from, to); }
 
 // A stack as if `entry` had just been called from nowhere.
@@ -148,5 +139,7 @@ class StackPool {
   static constexpr size_t KEEP = 256;
   std::vector<char*> stacks_;
 };
+
+inline StackPool stacks;
 
 }  // namespace titan::emulator
