@@ -20,7 +20,10 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # a fixed date: equal contents give equal files
 
 
 def write_archive(
-    path: Path, compiled: Mapping[tuple[str, int], UnitImages], images: Sequence[str]
+    path: Path,
+    compiled: Mapping[tuple[str, int], UnitImages],
+    images: Sequence[str],
+    fingerprints: Mapping[str, str],
 ) -> dict[str, Any]:
     """Write the archive and return its index.
 
@@ -29,9 +32,10 @@ def write_archive(
             depends on it is built again.
         compiled: Results by unit and architecture number.
         images: Which images to ship: ``sm_<number>`` (cubin) and ``compute_<number>`` (PTX).
+        fingerprints: By unit, the hash of its sources.
 
-    The index maps unit and image to ``{"size": bytes, "kernels": {name: description}}``; the description
-    of a kernel in PTX has no registers and no instructions.
+    The index maps unit and image to ``{"size": bytes, "sources": hash, "kernels": {name: description}}``;
+    the description of a kernel in PTX has no registers and no instructions.
     """
     index: dict[str, Any] = {}
     members: dict[str, bytes] = {}
@@ -40,8 +44,11 @@ def write_archive(
         packed = {f"sm_{number}": result.cubin, f"compute_{number}": result.ptx}
         for image in described.keys() & set(images):
             members[f"{unit}/{image}.xz"] = packed[image]
-            size = len(lzma.decompress(packed[image]))
-            index.setdefault(unit, {})[image] = {"size": size, "kernels": described[image]}
+            index.setdefault(unit, {})[image] = {
+                "size": len(lzma.decompress(packed[image])),
+                "sources": fingerprints[unit],
+                "kernels": described[image],
+            }
     members[f"{INDEX}.xz"] = lzma.compress(json.dumps(index, sort_keys=True).encode())
     _write_if_changed(path, members)
     return index

@@ -38,7 +38,9 @@ def main(arguments: list[str] | None = None) -> int:
 def _build(options: argparse.Namespace) -> None:
     kept = cache.Cache(options.cache or cache.default_folder(os.environ, options.output.parent))
     compiled = compile_all(options.ops, options.include, _numbers(options.images), kept)
-    index = archive.write_archive(options.output, compiled, options.images)
+    units = sources.find_units(options.ops).items()
+    fingerprints = {unit: sources.fingerprint(path, (options.include,), {}) for unit, path in units}
+    index = archive.write_archive(options.output, compiled, options.images, fingerprints)
     kept.prune()
     size = options.output.stat().st_size
     _say(f"kernel images: {len(index)} units, {', '.join(options.images)}, {size / 1e6:.2f} MB")

@@ -27,6 +27,7 @@ __all__ = [
     "Signature",
     "architectures",
     "choose",
+    "fingerprint",
     "info",
     "problem",
     "read",
@@ -131,6 +132,11 @@ def signatures(unit: str, arch: str) -> dict[str, Signature]:
 def size(unit: str, arch: str) -> int:
     """Bytes of an image as it is loaded."""
     return int(_image(unit, arch)["size"])
+
+
+def fingerprint(unit: str) -> str:
+    """Hash of the sources that the images of a unit were made from, as the build computes it."""
+    return str(_image(unit, architectures(unit)[0])["sources"])
 
 
 def read(unit: str, arch: str) -> bytes:

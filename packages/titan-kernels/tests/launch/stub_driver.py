@@ -68,7 +68,7 @@ def archive() -> bytes:
             names = [name for name in PARAMETERS if arch != "sm_70" or name != "turing_only"]
             facts = {"max_threads": 256, "static_shared": 1024}
             kernels = {name: {"parameters": PARAMETERS[name], **facts} for name in names}
-            index["probe"][arch] = {"size": len(arch), "kernels": kernels}
+            index["probe"][arch] = {"size": len(arch), "sources": "", "kernels": kernels}
             file.writestr(f"probe/{arch}.xz", lzma.compress(arch.encode()))
         file.writestr("images.json.xz", lzma.compress(json.dumps(index).encode()))
     return packed.getvalue()
