@@ -115,6 +115,9 @@ def gpu(session: nox.Session) -> None:
     python = str(venv / "bin/python")
     session.run(python, "-m", "pip", "install", "-q", *test_group(*PACKAGES), external=True)
     session.run(python, "-m", "pytest", "-m", "gpu", *session.posargs, external=True)
+    # The operators' tests run on either device; here on the GPU, against the compiled kernels.
+    environment = {"TITAN_TEST_DEVICE": "cuda"}
+    session.run(python, "-m", "pytest", "packages/titan-kernels/tests/ops", env=environment, external=True)
 
 
 def prepare_train_venv(session: nox.Session, venv: Path) -> Path:

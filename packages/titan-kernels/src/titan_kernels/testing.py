@@ -6,6 +6,7 @@ The tests use it, and the benchmarks before they time anything.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,8 @@ from titan_kernels.registry import Op, prefer
 
 __all__ = ["DEVICE", "DTYPES", "Truth", "arguments", "clone", "results", "running"]
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+# Where the tests run: the CPU with the emulator, or the GPU (`nox -s gpu` says so).
+DEVICE = torch.device(os.environ.get("TITAN_TEST_DEVICE", "cpu"))
 _MEASURES: dict[str, Callable[[Tensor], Tensor]] = {
     "largest": lambda error: error.max(),
     "mean square": lambda error: error.square().mean().sqrt(),
@@ -114,6 +116,8 @@ def _problem(x: Tensor, exact: Tensor, reference: Tensor, factor: float, ulps: f
     return None
 
 
-def arguments(case: Case, dtype: torch.dtype, seed: int = 0) -> tuple[Any, ...]:
-    """The case's arguments on the device under test."""
-    return case.make(Maker(DEVICE, dtype, seed))
+def arguments(
+    case: Case, dtype: torch.dtype, seed: int = 0, device: torch.device = DEVICE
+) -> tuple[Any, ...]:
+    """The case's arguments, on the device under test if not said otherwise."""
+    return case.make(Maker(device, dtype, seed))
