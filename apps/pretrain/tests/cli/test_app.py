@@ -91,8 +91,43 @@ def test_no_config(run: Run) -> None:
         ),
         (
             "--training.steps 5",
-            "error: no such option `--training.steps`\n"
-            "  hint: options of the config are set by --set training.steps=VALUE\n",
+            "error: no such option `--training.steps`\n  hint: did you mean `--set training.steps=5`?\n",
+        ),
+        (
+            "--config llama3_debug --steps=5",
+            "error: no such option `--steps`\n  hint: did you mean `--set training.steps=5`?\n",
+        ),
+        ("--stepz", "error: no such option `--stepz`\n  hint: did you mean `--set training.steps=VALUE`?\n"),
+        (
+            "--batch_size 8",
+            "error: no such option `--batch-size`\n  hint: did you mean `--set training.micro_batch_size=8`?\n",
+        ),
+        (
+            "--optim.learning_rate 1",
+            "error: no such option `--optim.learning-rate`\n  hint: did you mean `--set optim.lr=1`?\n",
+        ),
+        (
+            "--compile",
+            "error: no such option `--compile`\n"
+            "  hint: its options are set by --set compile.KEY=VALUE; `titan-pretrain config schema` lists them\n",
+        ),
+        (
+            "config show llama3_debug --seq_len 64",
+            "error: no such option `--seq-len`\n  hint: did you mean `--set training.seq_len=64`?\n",
+        ),
+        ("presets --steps 5", "error: no such option `--steps`\n  hint: `titan-pretrain presets --help`\n"),
+        (
+            "--config llama3_debug training.steps=5",
+            "error: no such command `training.steps=5`\n  hint: did you mean `--set training.steps=5`?\n",
+        ),
+        (
+            "config show llama3_debug training.steps=5",
+            "error: got unexpected extra argument (training.steps=5)\n"
+            "  hint: did you mean `--set training.steps=5`?\n",
+        ),
+        (
+            "--config llama3_debug --set training.steps 5",
+            "error: no such command `5`\n  hint: did you mean `--set training.steps=5`?\n",
         ),
         (
             "--set a=b config show",
