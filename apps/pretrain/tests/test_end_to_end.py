@@ -138,6 +138,8 @@ def test_interrupt_saves_and_resume_goes_on(straight, tmp_path):
     run = only_run(tmp_path)
     saved = int(newest_checkpoint(run).name.removeprefix("step-"))
     assert 3 <= saved < 20
+    outcome = json.loads((run / "outcome.json").read_text())
+    assert outcome == {"state": "stopped", "step": saved, "cause": "SIGINT"}
     titan(tmp_path, "--resume", str(run))
     assert losses(run) == losses(straight[1])
 

@@ -76,5 +76,38 @@ def test_a_terminal_gets_a_moving_line_with_the_essentials(step_metrics, monkeyp
         assert words in shown
 
 
+def test_the_line_moves_with_every_step_and_ends_with_the_true_state(step_metrics, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    stream = Terminal()
+    progress = Progress(100, step=40, stream=stream)
+    progress.update(step_metrics(50))
+    for step in range(51, 58):
+        progress.advance(step)
+    progress.close()
+    last = stream.getvalue().rpartition("\x1b[2K")[2]
+    assert "step 57/100" in last
+    assert "loss 5.5000" in last
+    assert "eta" not in last  # nobody waits for a run that has stopped
+
+
+def test_elsewhere_the_steps_between_are_silent(step_metrics):
+    stream = io.StringIO()
+    progress = Progress(100, stream=stream)
+    progress.advance(1)
+    progress.close()
+    assert stream.getvalue() == ""
+
+
+def test_the_longest_line_fits_80_columns(step_metrics, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    stream = Terminal()
+    progress = Progress(10_000, stream=stream)
+    progress.update(step_metrics(5_000, loss=10.5, tokens_per_s=1.0, skipped=12))
+    progress.close()
+    assert "skipped 12  eta 118d 12:26:40" in stream.getvalue()
+
+
 def test_a_non_finite_loss_is_shown_as_it_is(step_metrics):
     assert "loss nan" in plain_line(step_metrics(1, loss=math.nan, grad_norm=math.inf), 10)

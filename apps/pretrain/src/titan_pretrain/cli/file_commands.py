@@ -58,6 +58,8 @@ def train(out: Path, vocab_size: int | None, characters: int, **params: Any) -> 
         trained.save(out)
     except OSError as error:
         raise PretrainError(f"DIR ({out}) can't be written: {error.strerror or error}") from None
+    if trained.vocab_size < size:
+        note(f"warning: {trained.vocab_size} tokens, not {size}: the text has no more pairs to merge")
     note(f"a tokenizer of {trained.vocab_size} tokens; use it with --set tokenizer.path={out}")
     click.echo(str(out))
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import sys
+import sysconfig
 import tempfile
 import time
 import traceback
@@ -14,7 +17,18 @@ import click
 
 from titan_pretrain.errors import ConfigError, PretrainError
 
-__all__ = ["TRACEBACK_VARIABLE", "describe_bug", "describe_error", "error_lines", "note", "say", "summarize"]
+__all__ = [
+    "TRACEBACK_VARIABLE",
+    "describe_bug",
+    "describe_error",
+    "error_lines",
+    "note",
+    "program_as_typed",
+    "say",
+    "summarize",
+]
+
+PROGRAM = "titan-pretrain"
 
 TRACEBACK_VARIABLE = "TITAN_TRACEBACK"
 """Environment variable: ``1`` prints the traceback of an unexpected error instead of filing it."""
@@ -33,6 +47,21 @@ def note(text: str) -> None:
 
 def _has_colour() -> bool:
     return sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def program_as_typed() -> str:
+    """What a shell understands as this program: its name, or its path where the name is not on PATH.
+
+    ``run_train.sh`` runs it from a virtual environment that nobody has activated.
+    """
+    own = Path(sysconfig.get_path("scripts")) / PROGRAM
+    found = shutil.which(PROGRAM)
+    if found is not None and (not own.exists() or Path(found).resolve() == own.resolve()):
+        return PROGRAM
+    if not own.exists():  # imported from a source tree
+        return f"{shlex.quote(sys.executable)} -m titan_pretrain"
+    here = Path.cwd()
+    return shlex.quote(str(own.relative_to(here) if own.is_relative_to(here) else own))
 
 
 def error_lines(message: str, hint: str | None = None) -> str:

@@ -1,4 +1,4 @@
-"""What a run prints: one line per logged step, or a line that moves on a terminal."""
+"""What a run prints: one line per logged step, or on a terminal a line that moves with every step."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import sys
 from typing import TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, TextColumn
+from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
 from rich.progress import Progress as RichProgress
+from rich.text import Text
 
 from titan_pretrain.metrics import StepMetrics
 
@@ -57,6 +58,14 @@ def format_duration(seconds: float | None) -> str:
     return f"{hour}:{minute:02d}:{second:02d}" if hour else f"{minute}:{second:02d}"
 
 
+class _ElapsedColumn(ProgressColumn):
+    """The time since the start, which moves even during a long step."""
+
+    def render(self, task: Task) -> Text:
+        """Draw it."""
+        return Text(format_duration(task.elapsed))
+
+
 class Progress:
     """Prints a run's progress; rank 0 only.
 
@@ -73,6 +82,12 @@ class Progress:
             file=stream or sys.stdout or io.StringIO(), soft_wrap=True, highlight=False, emoji=False
         )
         self._rich = self._start_rich(step) if self._console.is_terminal else None
+        self._measured = "starting"
+
+    def advance(self, step: int) -> None:
+        """Move the line of a terminal to ``step``; cheap enough for every step."""
+        if self._rich is not None:
+            self._rich.update(self._rich.task_ids[0], completed=step)
 
     def update(self, metrics: StepMetrics) -> None:
         """Show a logged step."""
@@ -81,8 +96,9 @@ class Progress:
             return
         fields = _fields(metrics, self._total)
         # The line must fit an 80-column terminal; the rest stands in metrics.jsonl.
-        text = "  ".join(fields[name] for name in ("loss", "speed", "skipped", "eta") if name in fields)
-        self._rich.update(self._rich.task_ids[0], completed=metrics.step, text=text)
+        self._measured = "  ".join(fields[name] for name in ("loss", "speed", "skipped") if name in fields)
+        text = f"{self._measured}  {fields['eta']}"
+        self._rich.update(self._rich.task_ids[0], completed=metrics.step, text=text, refresh=True)
 
     def say(self, text: str) -> None:
         """Print a line of its own; a progress line stays below it."""
@@ -93,14 +109,16 @@ class Progress:
             self._console = Console(quiet=True)
 
     def close(self) -> None:
-        """Leave the progress line as it is and give the terminal back; may be called again."""
+        """Leave the last state on the terminal and give it back; may be called again."""
         if self._rich is not None:
+            self._rich.update(self._rich.task_ids[0], text=self._measured)  # no time is left, or nobody waits
             self._rich.stop()
 
     def _start_rich(self, step: int) -> RichProgress:
         columns = (
             TextColumn("step {task.completed}/{task.total}", markup=False),
-            BarColumn(bar_width=16),
+            BarColumn(bar_width=12),
+            _ElapsedColumn(),
             TextColumn("{task.fields[text]}", markup=False),
         )
         progress = RichProgress(*columns, console=self._console, redirect_stdout=True, redirect_stderr=True)

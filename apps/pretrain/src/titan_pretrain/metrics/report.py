@@ -23,6 +23,7 @@ from titan_pretrain.metrics import environment, jsonl
 from titan_pretrain.metrics.figures import Series, line_chart
 from titan_pretrain.metrics.flops import model_tflops, num_parameters
 from titan_pretrain.metrics.jsonl import Row
+from titan_pretrain.metrics.outcome import Outcome, read_outcome
 
 __all__ = ["FILE_NAME", "write_report"]
 
@@ -60,7 +61,7 @@ def _page(run_dir: Path) -> str:
     name = run_dir.resolve().name
     body = [
         f"<h1>{escape(name)}</h1>",
-        f'<p class="status">{escape(_status(rows, config))}</p>',
+        f'<p class="status">{escape(_status(rows, config, read_outcome(run_dir)))}</p>',
         _tiles(_final_figures(rows, config)),
         "<h2>Curves</h2>",
         _charts(rows),
@@ -95,13 +96,25 @@ def _read_environment(run_dir: Path) -> dict[str, str]:
     return {str(key): str(value) for key, value in facts.items()} if isinstance(facts, dict) else {}
 
 
-def _status(rows: Sequence[Row], config: TrainConfig | None) -> str:
-    done = rows[-1]["step"] if rows else 0
+def _status(rows: Sequence[Row], config: TrainConfig | None, outcome: Outcome | None) -> str:
+    """How far the run is and how it ended, then how often it was logged."""
+    done = outcome.step if outcome else rows[-1]["step"] if rows else 0
     if config is None:
-        return f"{done} steps logged"
-    total = config.training.steps
-    state = "complete" if done >= total else "not finished"
-    return f"{done} of {total} steps logged, {state}"
+        return _end(f"step {done}", outcome)
+    every = config.metrics.every
+    logged = "every step" if every == 1 else f"every {every} steps"
+    return f"{_end(f'step {done} of {config.training.steps}', outcome)}; logged {logged}"
+
+
+def _end(place: str, outcome: Outcome | None) -> str:
+    if outcome is None:
+        return f"running at {place}, or killed after it"
+    texts = {
+        "finished": f"finished at {place}",
+        "stopped": f"stopped at {place} by {outcome.cause}",
+        "failed": f"failed after {place}: {outcome.cause}",
+    }
+    return texts[outcome.state]
 
 
 def _column(rows: Iterable[Row], name: str) -> list[float | None]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,9 @@ __all__ = ["tokenizer_for_run"]
 _TRAINING_TEXT = 20_000_000  # characters; more changes a small vocabulary little
 
 
-def tokenizer_for_run(config: TrainConfig, source: DocumentSource, run_dir: Path) -> Tokenizer:
+def tokenizer_for_run(
+    config: TrainConfig, source: DocumentSource, run_dir: Path, *, say: Callable[[str], None] | None = None
+) -> Tokenizer:
     """Load or train the tokenizer of a run.
 
     With several ranks, call it on one rank first: it writes ``run_dir/tokenizer``, which the others load.
@@ -30,26 +33,36 @@ def tokenizer_for_run(config: TrainConfig, source: DocumentSource, run_dir: Path
         config: The run's config.
         source: Its training dataset; read only if a tokenizer must be trained.
         run_dir: The run's folder.
+        say: Told when a tokenizer is trained, which takes seconds.
 
     Raises:
         UsageError: The tokenizer has more tokens than the model has embedding rows.
         DataError: A tokenizer file or the dataset can't be read.
     """
     folder = run_dir / "tokenizer"
-    tokenizer = _choose(config, source, folder)
+    tokenizer = _choose(config, source, folder, say or _say_nothing)
     _check_vocab_size(tokenizer, config)
     if not folder.exists():  # a run folder is complete by itself: an export needs the tokenizer
         _save_atomically(tokenizer, folder)
     return tokenizer
 
 
-def _choose(config: TrainConfig, source: DocumentSource, own: Path) -> Tokenizer:
+def _say_nothing(_text: str) -> None:
+    pass
+
+
+def _choose(config: TrainConfig, source: DocumentSource, own: Path, say: Callable[[str], None]) -> Tokenizer:
     """The configured one, the run's own, that of the initial weights, or one trained now."""
     given = config.tokenizer.path or (own if own.exists() else _of_initial_weights(config))
     if given is not None:
         return load_tokenizer(given)
     size = config.tokenizer.vocab_size or config.model.vocab_size
-    return train_bpe(_first_characters(source, _TRAINING_TEXT), size)
+    reuse = shlex.quote(str(own))
+    say(f"training a tokenizer: vocab {size} on {source.name}; reuse it with --set tokenizer.path={reuse}")
+    tokenizer = train_bpe(_first_characters(source, _TRAINING_TEXT), size)
+    if tokenizer.vocab_size < size:
+        say(f"the tokenizer has {tokenizer.vocab_size} tokens: the text has no more pairs to merge")
+    return tokenizer
 
 
 def _of_initial_weights(config: TrainConfig) -> Path | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -37,15 +38,24 @@ class Setup:
     tokenizer: Tokenizer
 
     @classmethod
-    def create(cls, config: TrainConfig, runtime: Runtime, run_dir: Path) -> Setup:
-        """Open the dataset and the tokenizer and settle degrees and precision; every rank calls it."""
+    def create(
+        cls, config: TrainConfig, runtime: Runtime, run_dir: Path, *, say: Callable[[str], None] | None = None
+    ) -> Setup:
+        """Open the dataset and the tokenizer and settle degrees and precision; every rank calls it.
+
+        Args:
+            config: the run's config.
+            runtime: this rank.
+            run_dir: the run's folder.
+            say: told on rank 0 what takes a while.
+        """
         parallel = config.parallel
         dims = ParallelDims.resolve(
             runtime.world_size, dp_replicate=parallel.dp_replicate, dp_shard=parallel.dp_shard
         )
         source = build_source(config.data, seed=config.training.seed)
         # Rank 0 trains the tokenizer if there is none; afterwards all ranks load the same files.
-        on_main(partial(_prepare_tokenizer, config, source, run_dir))
+        on_main(partial(_prepare_tokenizer, config, source, run_dir, say))
         return cls(
             config=config,
             runtime=runtime,
@@ -138,5 +148,7 @@ class Setup:
         )
 
 
-def _prepare_tokenizer(config: TrainConfig, source: DocumentSource, run_dir: Path) -> None:
-    tokenizer_for_run(config, source, run_dir)
+def _prepare_tokenizer(
+    config: TrainConfig, source: DocumentSource, run_dir: Path, say: Callable[[str], None] | None
+) -> None:
+    tokenizer_for_run(config, source, run_dir, say=say)
