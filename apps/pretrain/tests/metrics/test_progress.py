@@ -91,6 +91,20 @@ def test_the_line_moves_with_every_step_and_ends_with_the_true_state(step_metric
     assert "eta" not in last  # nobody waits for a run that has stopped
 
 
+def test_a_run_that_was_never_logged_is_not_starting_for_ever(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    stream = Terminal()
+    progress = Progress(100, step=40, stream=stream)
+    progress.advance(41)
+    progress.close()
+    first, _, last = stream.getvalue().rpartition("\x1b[2K")
+    assert "step 40/100" in first
+    assert "starting" in first
+    assert "step 41/100" in last
+    assert "starting" not in last
+
+
 def test_elsewhere_the_steps_between_are_silent(step_metrics):
     stream = io.StringIO()
     progress = Progress(100, stream=stream)

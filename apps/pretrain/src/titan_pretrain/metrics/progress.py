@@ -82,12 +82,14 @@ class Progress:
             file=stream or sys.stdout or io.StringIO(), soft_wrap=True, highlight=False, emoji=False
         )
         self._rich = self._start_rich(step) if self._console.is_terminal else None
-        self._measured = "starting"
+        self._measured: list[str] = []  # nothing yet
+        self._eta: list[str] = []
 
     def advance(self, step: int) -> None:
         """Move the line of a terminal to ``step``; cheap enough for every step."""
         if self._rich is not None:
-            self._rich.update(self._rich.task_ids[0], completed=step)
+            text = "  ".join((*self._measured, *self._eta))
+            self._rich.update(self._rich.task_ids[0], completed=step, text=text)
 
     def update(self, metrics: StepMetrics) -> None:
         """Show a logged step."""
@@ -96,9 +98,10 @@ class Progress:
             return
         fields = _fields(metrics, self._total)
         # The line must fit an 80-column terminal; the rest stands in metrics.jsonl.
-        self._measured = "  ".join(fields[name] for name in ("loss", "speed", "skipped") if name in fields)
-        text = f"{self._measured}  {fields['eta']}"
-        self._rich.update(self._rich.task_ids[0], completed=metrics.step, text=text, refresh=True)
+        self._measured = [fields[name] for name in ("loss", "speed", "skipped") if name in fields]
+        self._eta = [fields["eta"]]
+        self.advance(metrics.step)
+        self._rich.refresh()
 
     def say(self, text: str) -> None:
         """Print a line of its own; a progress line stays below it."""
@@ -111,7 +114,7 @@ class Progress:
     def close(self) -> None:
         """Leave the last state on the terminal and give it back; may be called again."""
         if self._rich is not None:
-            self._rich.update(self._rich.task_ids[0], text=self._measured)  # no time is left, or nobody waits
+            self._rich.update(self._rich.task_ids[0], text="  ".join(self._measured))  # nobody waits any more
             self._rich.stop()
 
     def _start_rich(self, step: int) -> RichProgress:
