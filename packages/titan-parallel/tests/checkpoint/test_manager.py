@@ -124,6 +124,8 @@ def test_retention_keeps_the_newest(lab, folder):
     assert manager.steps() == [15, 20]
     assert manager.latest() == folder / "step-00000020"
     assert sorted(path.name for path in folder.iterdir()) == [".lock", "step-00000015", "step-00000020"]
+    assert manager.latest(before=20) == folder / "step-00000015"
+    assert manager.latest(before=15) is None
 
 
 def test_saving_a_step_again_replaces_it(lab, folder):

@@ -17,6 +17,7 @@ from titan_pretrain.errors import UsageError
 from titan_pretrain.export import find_checkpoint
 from titan_pretrain.models.llama3 import Llama3
 from titan_pretrain.models.llama3.hf import hf_names, read_hf_config
+from titan_pretrain.trainer.nonfinite import check_finite
 
 __all__ = ["build_model", "load_initial_weights"]
 
@@ -66,6 +67,7 @@ def load_initial_weights(model: nn.Module, config: TrainConfig) -> list[str]:
     path = find_checkpoint(Path(source).expanduser())
     manager = CheckpointManager(path.parent, keep=1, read_only=True)
     loaded = manager.load(path, model=model)
+    check_finite(f"checkpoint.init_from ({loaded.path})", model)
     return [f"weights from {loaded.path} (step {loaded.step})", *loaded.notes]
 
 

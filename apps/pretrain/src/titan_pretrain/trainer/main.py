@@ -14,6 +14,7 @@ from titan_pretrain.config.sections import TrainConfig
 from titan_pretrain.trainer.build import load_initial_weights
 from titan_pretrain.trainer.failures import explain
 from titan_pretrain.trainer.loop import Loop
+from titan_pretrain.trainer.nonfinite import check_finite
 from titan_pretrain.trainer.observe import Observer
 from titan_pretrain.trainer.resume import Start, changed_options, find_start
 from titan_pretrain.trainer.setup import Setup
@@ -83,6 +84,7 @@ def _load(state: RunState, config: TrainConfig, begin: Start) -> list[str]:
     if begin.checkpoint is None:
         return load_initial_weights(state.model, config)
     loaded = state.load(begin.checkpoint, on_corrupt=config.checkpoint.on_corrupt)
+    check_finite(f"checkpoint {loaded.path}", state.model, state.optimizer)
     notes = [f"resumed from {loaded.path} (step {loaded.step})", *loaded.notes]
     steps = config.training.steps
     if loaded.step >= steps:

@@ -133,9 +133,9 @@ class CheckpointManager:
         """Steps of the complete checkpoints, ascending; what is damaged since shows when loading."""
         return layout.steps(self.folder)
 
-    def latest(self) -> Path | None:
-        """The newest complete checkpoint."""
-        steps = self.steps()
+    def latest(self, *, before: int | None = None) -> Path | None:
+        """The newest complete checkpoint, or the newest of a step below ``before``."""
+        steps = [step for step in self.steps() if before is None or step < before]
         return layout.step_path(self.folder, steps[-1]) if steps else None
 
     def load(
