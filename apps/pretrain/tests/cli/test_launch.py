@@ -113,6 +113,7 @@ def test_all_ranks_train_the_same_run(start: Start) -> None:
     assert err == f"2 processes with OMP_NUM_THREADS={threads} each ({cores} cores)\n"
 
 
+@pytest.mark.slow
 def test_the_users_threads_and_a_restart(start: Start) -> None:
     process = start("once", *TRAIN, "--max-restarts", "1", OMP_NUM_THREADS="3")
     out, err = process.communicate(timeout=120)
@@ -123,6 +124,7 @@ def test_the_users_threads_and_a_restart(start: Start) -> None:
     assert [row["RANK"] for row in rows if row["TORCHELASTIC_RESTART_COUNT"] == "1"] == ["0", "1"]
 
 
+@pytest.mark.slow
 def test_the_same_error_on_all_ranks_is_said_once(start: Start) -> None:
     process = start("same", *TRAIN, OMP_NUM_THREADS="1")
     out, err = process.communicate(timeout=120)
@@ -135,6 +137,7 @@ def test_the_same_error_on_all_ranks_is_said_once(start: Start) -> None:
     assert not Path(_facts(out)[0]["TITAN_RUN_DIR"]).exists()  # no step was done
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "code", "message"),
     [
@@ -149,6 +152,7 @@ def test_the_exit_code_of_a_rank_is_passed_on(start: Start, what: str, code: int
     _wait_until_gone([int(row["pid"]) for row in _facts(out)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "signals", "code"),
     [
@@ -171,6 +175,7 @@ def test_nobody_is_left_behind(start: Start, what: str, signals: list[signal.Sig
     _wait_until_gone(pids)
 
 
+@pytest.mark.slow
 def test_plain_torchrun(start: Start) -> None:
     command = ("torch.distributed.run", "--nproc-per-node", "2", "-m", "titan_pretrain")
     process = start("fine", *command, "--config", "llama3_debug", "--standalone", OMP_NUM_THREADS="1")

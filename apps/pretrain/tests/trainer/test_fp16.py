@@ -59,6 +59,7 @@ def test_fp16_trains_like_fp32(train, rows, tiny, fp16, tmp_path):
     assert half[20]["skipped"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("value", [math.inf, math.nan])
 def test_an_overflow_on_one_rank_skips_the_step_on_all(train, rows, fp16, tmp_path, rank, value):

@@ -22,6 +22,7 @@ def sequences(results):
     return [h for step in zip(*per_rank, strict=True) for h in step]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("world_size", [1, 2])
 def test_stop_and_resume_is_bit_identical(train, rows, tiny, tmp_path, world_size, workers):
@@ -40,6 +41,7 @@ def test_stop_and_resume_is_bit_identical(train, rows, tiny, tmp_path, world_siz
     assert all(torch.equal(expected[name], found[name]) for name in expected)
 
 
+@pytest.mark.slow
 def test_other_numbers_of_ranks_see_the_same_samples(train, rows, tiny, tmp_path):
     def config(world_size):
         return tiny(training={"steps": 18, "micro_batch_size": 8 // world_size, "global_batch_size": 8})

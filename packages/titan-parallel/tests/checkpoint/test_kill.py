@@ -177,6 +177,7 @@ def _save_twice(lab, folder: Path, event_number: int) -> None:
     os._exit(1)
 
 
+@pytest.mark.slow
 def test_killed_at_every_single_file_system_call(lab, folder, tmp_path):
     model, optimizer = _build(lab, None, 7)
     template = tmp_path / "template"
