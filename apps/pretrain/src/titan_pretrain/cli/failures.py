@@ -13,6 +13,7 @@ from titan_pretrain.cli.messages import describe_bug, describe_error, error_line
 from titan_pretrain.cli.processes import is_rank
 from titan_pretrain.cli.ranks import say_once
 from titan_pretrain.errors import PretrainError
+from titan_pretrain.terminal import flush_or_discard, prepare_streams
 
 __all__ = ["guarded"]
 
@@ -21,6 +22,7 @@ INTERRUPTED = 130
 
 def guarded(command: click.Command, arguments: Sequence[str]) -> int:
     """Run ``command`` and return its exit code, whatever happens."""
+    prepare_streams()
     try:
         result = command.main(list(arguments), prog_name=command.name, standalone_mode=False)
         sys.stdout.flush()
@@ -81,5 +83,6 @@ def _interrupted() -> int:
 
 def _reader_left() -> int:
     """``| head`` has read enough; Python must not try to flush into the closed pipe at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    for stream in (sys.stdout, sys.stderr):
+        flush_or_discard(stream)
     return 1  # as click does

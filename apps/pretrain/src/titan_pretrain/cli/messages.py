@@ -16,6 +16,7 @@ from pathlib import Path
 import click
 
 from titan_pretrain.errors import ConfigError, PretrainError
+from titan_pretrain.terminal import discard
 
 __all__ = [
     "TRACEBACK_VARIABLE",
@@ -36,8 +37,11 @@ TRACEBACK_VARIABLE = "TITAN_TRACEBACK"
 
 def say(text: str) -> None:
     """Write to stderr in one piece, so that ranks don't mix their lines."""
-    sys.stderr.write(text if _has_colour() else click.unstyle(text))
-    sys.stderr.flush()
+    try:
+        sys.stderr.write(text if _has_colour() else click.unstyle(text))
+        sys.stderr.flush()
+    except OSError:  # whoever read it is gone; that is no reason to stop
+        discard(sys.stderr)
 
 
 def note(text: str) -> None:

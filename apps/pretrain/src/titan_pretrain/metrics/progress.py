@@ -13,6 +13,7 @@ from rich.progress import Progress as RichProgress
 from rich.text import Text
 
 from titan_pretrain.metrics import StepMetrics
+from titan_pretrain.terminal import discard
 
 __all__ = ["Progress", "plain_line"]
 
@@ -66,6 +67,12 @@ class _ElapsedColumn(ProgressColumn):
         return Text(format_duration(task.elapsed))
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Let :meth:`Progress.say` see the error that is being handled; rich would end the program."""
+        raise
+
+
 class Progress:
     """Prints a run's progress; rank 0 only.
 
@@ -78,9 +85,8 @@ class Progress:
     def __init__(self, total_steps: int, step: int = 0, stream: TextIO | None = None) -> None:
         self._total = total_steps
         # Metrics are no prose: rich must neither wrap them nor find emoji and markup in paths.
-        self._console = Console(
-            file=stream or sys.stdout or io.StringIO(), soft_wrap=True, highlight=False, emoji=False
-        )
+        self._stream: TextIO = stream or sys.stdout or io.StringIO()
+        self._console: Console = _Console(file=self._stream, soft_wrap=True, highlight=False, emoji=False)
         self._rich = self._start_rich(step) if self._console.is_terminal else None
         self._measured: list[str] = []  # nothing yet
         self._eta: list[str] = []
@@ -109,6 +115,7 @@ class Progress:
             self._console.print(text, markup=False)
             self._console.file.flush()  # a log file should show what a killed run did last
         except OSError:  # the reader is gone (`| head`) or its disk is full: training goes on
+            discard(self._stream)
             self._console = Console(quiet=True)
 
     def close(self) -> None:

@@ -24,6 +24,7 @@ from titan_pretrain.metrics.figures import Series, line_chart
 from titan_pretrain.metrics.flops import model_tflops, num_parameters
 from titan_pretrain.metrics.jsonl import Row
 from titan_pretrain.metrics.outcome import Outcome, read_outcome
+from titan_pretrain.terminal import prepare_streams
 
 __all__ = ["FILE_NAME", "write_report"]
 
@@ -206,6 +207,7 @@ def _table(cells: Iterable[tuple[str, str, bool]]) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Command line: ``python -m titan_pretrain.metrics.report RUN_DIR``."""
+    prepare_streams()
     if len(arguments) != 1 or arguments[0].startswith("-"):
         print("usage: python -m titan_pretrain.metrics.report RUN_DIR", file=sys.stderr)  # noqa: T201
         return 0 if arguments in (["-h"], ["--help"]) else UsageError.exit_code
