@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+from titan_pretrain.atomic import write_file
+
 __all__ = ["FILE_NAME", "Outcome", "clear_outcome", "read_outcome", "save_outcome"]
 
 FILE_NAME = "outcome.json"
@@ -34,10 +36,7 @@ def save_outcome(run_dir: Path, outcome: Outcome) -> None:
     Raises:
         OSError: it can't be written.
     """
-    path = run_dir / FILE_NAME
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(json.dumps(asdict(outcome), indent=2) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    write_file(run_dir / FILE_NAME, json.dumps(asdict(outcome), indent=2) + "\n")
 
 
 def clear_outcome(run_dir: Path) -> None:

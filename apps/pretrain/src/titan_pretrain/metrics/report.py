@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from titan_pretrain.atomic import write_file
 from titan_pretrain.config.dump import flatten, toml_value
 from titan_pretrain.config.load import load_config
 from titan_pretrain.config.sections import TrainConfig
@@ -47,10 +48,8 @@ def write_report(run_dir: Path) -> Path:
             f"run folder ({run_dir}) has no {jsonl.FILE_NAME}", hint="give a folder that a training run made"
         )
     path = run_dir / FILE_NAME
-    temporary = path.with_name(path.name + ".tmp")
     try:
-        temporary.write_text(_page(run_dir), encoding="utf-8")
-        temporary.replace(path)
+        write_file(path, _page(run_dir))
     except OSError as error:
         raise PretrainError(f"report ({path}) can't be written: {error.strerror or error}") from None
     return path

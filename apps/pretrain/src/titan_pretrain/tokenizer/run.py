@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from titan_pretrain.atomic import new_folder
 from titan_pretrain.errors import DataError, UsageError
 from titan_pretrain.tokenizer.base import Tokenizer
 from titan_pretrain.tokenizer.bpe import train_bpe
@@ -43,7 +43,7 @@ def tokenizer_for_run(
     tokenizer = _choose(config, source, folder, say or _say_nothing)
     _check_vocab_size(tokenizer, config)
     if not folder.exists():  # a run folder is complete by itself: an export needs the tokenizer
-        _save_atomically(tokenizer, folder)
+        _save(tokenizer, folder)
     return tokenizer
 
 
@@ -88,13 +88,10 @@ def _first_characters(source: DocumentSource, count: int) -> Iterator[str]:
             return
 
 
-def _save_atomically(tokenizer: Tokenizer, folder: Path) -> None:
-    """Write beside ``folder`` and rename: a killed run must not leave half a tokenizer."""
-    temporary = folder.with_name(folder.name + ".tmp")
+def _save(tokenizer: Tokenizer, folder: Path) -> None:
     try:
-        shutil.rmtree(temporary, ignore_errors=True)
-        tokenizer.save(temporary)
-        temporary.replace(folder)
+        with new_folder(folder) as temporary:
+            tokenizer.save(temporary)
     except OSError as error:
         raise DataError(f"the tokenizer can't be saved in {folder}: {error.strerror}") from None
 

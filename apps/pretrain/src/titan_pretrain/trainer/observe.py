@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from titan_alloc.memory import memory_stats
 from titan_pretrain._version import __version__
+from titan_pretrain.atomic import write_file
 from titan_pretrain.cli.messages import program_as_typed
 from titan_pretrain.config.dump import to_toml
 from titan_pretrain.data import IndexedSource
@@ -155,7 +156,7 @@ class Observer:
 
     def _describe_run(self, run_dir: Path) -> None:
         try:
-            (run_dir / "config.toml").write_text(to_toml(self.config), encoding="utf-8")
+            write_file(run_dir / "config.toml", to_toml(self.config))
             save_environment(run_dir, self._environment())
             clear_outcome(run_dir)
         except OSError as error:

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from titan_pretrain.atomic import write_file
 from titan_pretrain.config.dump import difference
 from titan_pretrain.config.run_folder import (
     CHECKPOINTS,
@@ -148,7 +149,7 @@ def _elastic_job() -> str | None:
 def _leave_mark(folder: Path) -> None:
     job = _elastic_job()
     if job is not None:
-        (folder / _ELASTIC_JOB).write_text(job)
+        write_file(folder / _ELASTIC_JOB, job)
 
 
 def _own_folder(config: TrainConfig) -> Path | None:
