@@ -357,6 +357,15 @@ def test_an_impossible_validation_split_is_found_before_training(training):
     assert "step " not in outcome.out
 
 
+def test_another_rope_theta_is_warned_of(training, trained):
+    warning = "warning: model.rope_theta 500000.0 -> 1000000.0"
+    started = training(model__rope_theta=1e6, checkpoint__init_from=trained)
+    resumed = training("--resume", trained, model__rope_theta=1e6, training__steps=5)
+    for outcome in (started, resumed):
+        assert outcome.code == 0, outcome.err
+        assert outcome.out.count(warning) == 1, outcome.out
+
+
 def test_weights_bring_their_tokenizer(training, trained, tmp_path):
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "a.txt").write_text("quite different text, with other words " * 100)

@@ -99,3 +99,22 @@ def test_changed_options_are_listed(config):
     saved["optim"]["lr"] = 0.5
     assert changed_options(saved, config) == ["changed since that checkpoint: optim.lr 0.5 -> 0.002"]
     assert changed_options({"written": "by another version"}, config) == []
+
+
+def test_options_that_change_what_the_weights_compute_are_warned_of_one_by_one(config):
+    saved = config.model_dump(mode="json")
+    saved["optim"]["lr"] = 0.5
+    saved["model"] |= {"rope_theta": 10000.0, "norm_eps": 1e-6}
+    saved["model"]["rope_scaling"] = {
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_seq_len": 8192,
+    }
+    theta, scaling, eps, others = changed_options(saved, config)
+    assert theta.startswith(
+        "warning: model.rope_theta 10000.0 -> 500000.0: the weights were trained with the"
+    )
+    assert scaling.startswith("warning: model.rope_scaling {'factor': 8.0, ")
+    assert eps.startswith("warning: model.norm_eps 1e-06 -> 1e-05")
+    assert others == "changed since that checkpoint: optim.lr 0.5 -> 0.002"

@@ -18,6 +18,7 @@ from titan_pretrain.export import find_checkpoint
 from titan_pretrain.models.llama3 import Llama3
 from titan_pretrain.models.llama3.hf import hf_names, read_hf_config
 from titan_pretrain.trainer.nonfinite import check_finite
+from titan_pretrain.trainer.resume import changed_function
 
 __all__ = ["build_model", "load_initial_weights"]
 
@@ -68,7 +69,8 @@ def load_initial_weights(model: nn.Module, config: TrainConfig) -> list[str]:
     manager = CheckpointManager(path.parent, keep=1, read_only=True)
     loaded = manager.load(path, model=model)
     check_finite(f"checkpoint.init_from ({loaded.path})", model)
-    return [f"weights from {loaded.path} (step {loaded.step})", *loaded.notes]
+    warnings = changed_function(loaded.trainer["config"], config)
+    return [f"weights from {loaded.path} (step {loaded.step})", *warnings, *loaded.notes]
 
 
 def _check_same_shape(config: TrainConfig, folder: Path) -> None:
@@ -80,5 +82,6 @@ def _check_same_shape(config: TrainConfig, folder: Path) -> None:
     if differing:
         raise UsageError(
             f"checkpoint.init_from ({folder}) holds another model: {'; '.join(differing)}",
-            hint="set these model options to the folder's values",
+            hint="set these model options to the folder's values; for another rope_theta on purpose (for a "
+            "longer context) change it in the folder's config.json too",
         )

@@ -23,11 +23,13 @@ from titan_pretrain.config.run_folder import (
 from titan_pretrain.config.sections import TrainConfig
 from titan_pretrain.errors import UsageError
 
-__all__ = ["Start", "changed_options", "find_start"]
+__all__ = ["Start", "changed_function", "changed_options", "find_start"]
 
 _ELASTIC_JOB = ".elastic-job"
 _SHAPE = ("name", "dim", "n_layers", "n_heads", "n_kv_heads", "ffn_dim", "vocab_size", "tied_embeddings")
 """Model options without which a checkpoint's weights have no meaning; others may change on a resume."""
+_FUNCTION = ("rope_theta", "rope_scaling", "norm_eps")
+"""Model options with which the same weights compute something else."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ def _first_start(config: TrainConfig, resume: str | None) -> Start:
 
 
 def changed_options(saved: Mapping[str, Any], config: TrainConfig) -> list[str]:
-    """One line that names the options set otherwise than when the checkpoint was saved; or none.
+    """Lines that name the options set otherwise than when the checkpoint was saved, warnings first.
 
     Args:
         saved: the config stored in the checkpoint.
@@ -89,8 +91,31 @@ def changed_options(saved: Mapping[str, Any], config: TrainConfig) -> list[str]:
         changes = difference(TrainConfig.model_validate(saved), config)
     except ValidationError:  # written by another version
         return []
-    shown = [f"{name} {old!r} -> {new!r}" for name, (old, new) in changes.items()]
-    return [f"changed since that checkpoint: {', '.join(shown)}"] if shown else []
+    shown = [
+        f"{name} {old!r} -> {new!r}"
+        for name, (old, new) in changes.items()
+        if not name.startswith(tuple(f"model.{key}" for key in _FUNCTION))
+    ]
+    warnings = changed_function(saved, config)
+    return warnings + ([f"changed since that checkpoint: {', '.join(shown)}"] if shown else [])
+
+
+def changed_function(saved: Mapping[str, Any], config: TrainConfig) -> list[str]:
+    """A warning for each option that makes another function of the checkpoint's weights.
+
+    It is no error: training for a longer context raises ``model.rope_theta`` on purpose.
+
+    Args:
+        saved: the config stored in the checkpoint.
+        config: the config in force.
+    """
+    model, ours = saved.get("model", {}), config.model.model_dump(mode="json")
+    return [
+        f"warning: model.{key} {model[key]!r} -> {ours[key]!r}: the weights were trained with the former, so "
+        "the loss rises at first; unless that is meant (for a longer context, say), stop and set it back"
+        for key in _FUNCTION
+        if key in model and model[key] != ours[key]
+    ]
 
 
 def _from_path(config: TrainConfig, path: Path) -> Start:
