@@ -164,3 +164,11 @@ def test_transformers_loads_an_export_of_a_sharded_checkpoint(lab, folder, tmp_p
     build(2).save_pretrained(again, max_shard_size="20KB")
     load_safetensors(again, back, {name: name for name in back.state_dict()})
     assert torch.equal(back(tokens).logits, build(2)(tokens).logits)
+
+
+def test_the_current_folder_is_filled_and_stays_itself(lab, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    inode = tmp_path.stat().st_ino
+    export_safetensors(lab.loaders(lab.model()), Path(), extras=lambda folder: (folder / "a.json").touch())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.json", "model.safetensors"]
+    assert tmp_path.stat().st_ino == inode
