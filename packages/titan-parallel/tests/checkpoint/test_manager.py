@@ -60,6 +60,7 @@ def test_shards_are_uneven_and_one_is_empty(lab):
     assert run_ranks(4, rows) == [1, 1, 1, 0]
 
 
+@pytest.mark.slow
 def test_resharding_over_worlds_is_bit_equal(lab, folder):
     def resave(mesh, step: int):
         model = lab.model(seed=step, mesh=mesh)
