@@ -6,9 +6,9 @@ import io
 import os
 import sys
 from contextlib import suppress
-from typing import TextIO
+from typing import Any, TextIO
 
-__all__ = ["discard", "flush_or_discard", "prepare_streams", "show_cursor"]
+__all__ = ["LossyStream", "discard", "flush_or_discard", "prepare_streams", "show_cursor"]
 
 _SHOW_CURSOR = "\x1b[?25h"  # DECTCEM, a private mode of ECMA-48 terminals
 
@@ -40,6 +40,31 @@ def flush_or_discard(stream: TextIO) -> None:
         stream.flush()
     except OSError:
         discard(stream)
+
+
+class LossyStream:
+    """``stream``, but going nowhere instead of failing when its reader, terminal or disk is gone.
+
+    Also for threads that print: an error there would reach nobody but the user, as a traceback.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write, or drop ``text``."""
+        try:
+            return self._stream.write(text)
+        except OSError:
+            discard(self._stream)
+            return len(text)
+
+    def flush(self) -> None:
+        """Flush, or drop what waits."""
+        flush_or_discard(self._stream)
 
 
 def show_cursor() -> None:

@@ -2,6 +2,7 @@
 
 import io
 import math
+import os
 
 import pytest
 
@@ -103,6 +104,18 @@ def test_a_run_that_was_never_logged_is_not_starting_for_ever(monkeypatch):
     assert "starting" in first
     assert "step 41/100" in last
     assert "starting" not in last
+
+
+def test_a_terminal_that_is_gone_is_no_reason_to_stop(step_metrics, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    ours, theirs = os.openpty()
+    with open(theirs, "w") as stream:  # noqa: PTH123 -- a file descriptor
+        progress = Progress(100, stream=stream)
+        progress.update(step_metrics(50))
+        os.close(ours)  # as when an ssh connection breaks
+        progress.update(step_metrics(51))
+        progress.say("saved here")
+        progress.close()
 
 
 def test_elsewhere_the_steps_between_are_silent(step_metrics):

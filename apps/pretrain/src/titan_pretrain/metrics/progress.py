@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import sys
-from typing import TextIO
+from typing import TextIO, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
@@ -13,7 +13,7 @@ from rich.progress import Progress as RichProgress
 from rich.text import Text
 
 from titan_pretrain.metrics import StepMetrics
-from titan_pretrain.terminal import discard
+from titan_pretrain.terminal import LossyStream
 
 __all__ = ["Progress", "plain_line"]
 
@@ -67,12 +67,6 @@ class _ElapsedColumn(ProgressColumn):
         return Text(format_duration(task.elapsed))
 
 
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        """Let :meth:`Progress.say` see the error that is being handled; rich would end the program."""
-        raise
-
-
 class Progress:
     """Prints a run's progress; rank 0 only.
 
@@ -84,9 +78,10 @@ class Progress:
 
     def __init__(self, total_steps: int, step: int = 0, stream: TextIO | None = None) -> None:
         self._total = total_steps
+        # Whoever read it may be gone (`| head`, a closed terminal): training goes on.
+        file = cast(TextIO, LossyStream(stream or sys.stdout or io.StringIO()))
         # Metrics are no prose: rich must neither wrap them nor find emoji and markup in paths.
-        self._stream: TextIO = stream or sys.stdout or io.StringIO()
-        self._console: Console = _Console(file=self._stream, soft_wrap=True, highlight=False, emoji=False)
+        self._console = Console(file=file, soft_wrap=True, highlight=False, emoji=False)
         self._rich = self._start_rich(step) if self._console.is_terminal else None
         self._measured: list[str] = []  # nothing yet
         self._eta: list[str] = []
@@ -111,12 +106,8 @@ class Progress:
 
     def say(self, text: str) -> None:
         """Print a line of its own; a progress line stays below it."""
-        try:
-            self._console.print(text, markup=False)
-            self._console.file.flush()  # a log file should show what a killed run did last
-        except OSError:  # the reader is gone (`| head`) or its disk is full: training goes on
-            discard(self._stream)
-            self._console = Console(quiet=True)
+        self._console.print(text, markup=False)
+        self._console.file.flush()  # a log file should show what a killed run did last
 
     def close(self) -> None:
         """Leave the last state on the terminal and give it back; may be called again."""
