@@ -114,8 +114,8 @@ def test_a_terminal_that_is_gone_is_no_reason_to_stop(step_metrics, monkeypatch)
         progress.update(step_metrics(50))
         os.close(ours)  # as when an ssh connection breaks
         progress.update(step_metrics(51))
-        progress.say("saved here")
         progress.close()
+        progress.say("saved here")
 
 
 def test_elsewhere_the_steps_between_are_silent(step_metrics):
