@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import io
 import logging
+import math
 import os
 import signal
 import sys
@@ -36,6 +37,9 @@ LAUNCHER_VARIABLE = "TITAN_LAUNCHER_PID"
 RUN_DIR_VARIABLE = "TITAN_RUN_DIR"
 """As in config.run_folder, which this module imports late."""
 
+SHUTDOWN_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
+"""Environment variable: torchrun's own default for ``--shutdown-timeout``."""
+
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
@@ -58,6 +62,7 @@ def launch(options: LaunchOptions, choice: ConfigChoice, config: TrainConfig, re
     child = [*choice.arguments(), *(["--resume", resume] if resume is not None else [])]
     parsed = _parse(torchrun_arguments(options))
     parsed.training_script_args = child  # not parsed: torchrun takes abbreviations of its own options
+    _allow_to_save(parsed, config.run.comm_timeout_s)
     begin = _find_start(options, config, resume)
     code = 1  # unless it runs through
     try:
@@ -200,6 +205,15 @@ def _keep_interrupts(parsed: Any) -> None:
     if hasattr(parsed, "signals_to_handle"):
         names = [name for name in parsed.signals_to_handle.split(",") if name != "SIGINT"]
         parsed.signals_to_handle = ",".join(names)
+
+
+def _allow_to_save(parsed: Any, patience_s: float) -> None:
+    """Give processes that are told to stop the time a step and a save may take; torchrun gives 30 s.
+
+    A process that hangs gives up by itself after ``patience_s``, and a second Ctrl-C ends all at once.
+    """
+    if getattr(parsed, "shutdown_timeout", 0) is None and SHUTDOWN_VARIABLE not in os.environ:
+        parsed.shutdown_timeout = math.ceil(patience_s)
 
 
 @contextlib.contextmanager

@@ -234,6 +234,29 @@ def test_arguments() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("flags", "variables", "seconds"),
+    [({}, {}, 90), ({"--shutdown-timeout": "7"}, {}, 7), ({}, {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "8"}, None)],
+)
+def test_processes_that_are_told_to_stop_have_the_time_to_save(
+    flags: dict[str, str | None],
+    variables: dict[str, str],
+    seconds: int | None,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    given: list[int | None] = []
+    monkeypatch.delenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(
+        "titan_pretrain.launch._run", lambda parsed: given.append(parsed.shutdown_timeout) or 0
+    )
+    choice = ConfigChoice("llama3_debug", None, ("run.comm_timeout_s=90", f"run.dir={tmp_path}"))
+    assert launch(LaunchOptions("2", flags), choice, choice.load().config, None) == 0
+    assert given == [seconds]
+
+
 def test_arguments_of_the_processes() -> None:
     choice = ConfigChoice("run.toml", "llama3", ("a.b=c d", "-x=1"))
     assert choice.arguments() == [
