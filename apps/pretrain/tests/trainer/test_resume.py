@@ -102,3 +102,13 @@ def test_a_changed_initial_scale_takes_effect(train, rows, tiny, tmp_path):
     train(config(3, 1024.0), 1, tmp_path / "run")
     train(config(5, 256.0), 1, tmp_path / "run")
     assert rows(tmp_path / "run")[5]["loss_scale"] == 256.0
+
+
+def test_a_resume_that_has_nothing_to_do_leaves_the_runs_config(train, tiny, tmp_path):
+    training = {"steps": 2, "seq_len": 32, "micro_batch_size": 4}
+    train(tiny(training=training), 1, tmp_path / "a")
+    config = (tmp_path / "a" / "config.toml").read_text()
+    train(tiny(training=training | {"steps": 1}, model={"rope_theta": 1234.0}), 1, tmp_path / "a")
+    assert (tmp_path / "a" / "config.toml").read_text() == config
+    train(tiny(training=training | {"steps": 3}), 1, tmp_path / "a")
+    assert "steps = 3" in (tmp_path / "a" / "config.toml").read_text()

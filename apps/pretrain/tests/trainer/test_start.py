@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from titan_pretrain.config.sections import TrainConfig
-from titan_pretrain.errors import UsageError
+from titan_pretrain.errors import PretrainError, UsageError
 from titan_pretrain.trainer.resume import changed_options, find_start
 
 
@@ -86,6 +86,14 @@ def test_a_continued_folder_is_found_after_a_restart_too(config, monkeypatch):
     find_start(config, "auto", 0)
     make_run(config, "20260105-000000", 9)
     assert find_start(config, "auto", 1).run_dir == run
+
+
+def test_a_run_folder_that_takes_no_mark_is_the_users_to_mend(config, monkeypatch):
+    run = make_run(config, "20260101-000000", 4)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    (run / "..elastic-job.writing").mkdir()  # root may write to every folder, but to no folder as to a file
+    with pytest.raises(PretrainError, match=r"run folder \(.*20260101-000000\) can't be written: Is a dir"):
+        find_start(config, "auto", 0)
 
 
 def test_nothing_to_resume_is_said(config, tmp_path):

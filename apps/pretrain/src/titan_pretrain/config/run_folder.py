@@ -23,6 +23,7 @@ __all__ = [
     "new_run_folder",
     "newest_checkpoint",
     "newest_run",
+    "unwritable_run_folder",
 ]
 
 RUN_DIR_VARIABLE = "TITAN_RUN_DIR"
@@ -50,6 +51,14 @@ def new_run_folder(config: TrainConfig) -> Path:
         text = f"run.dir ({config.run.dir}): no run folder can be made there: {error.strerror or error}"
         raise PretrainError(text, hint="free the disk or set another run.dir") from None
     return folder
+
+
+def unwritable_run_folder(folder: Path, error: OSError) -> PretrainError:
+    """What to tell the user about a run folder that takes no files."""
+    return PretrainError(
+        f"run folder ({folder}) can't be written: {error.strerror or error}",
+        hint="make room or mend the permissions, or set another run.dir",
+    )
 
 
 def discard_unstarted(folder: Path) -> None:

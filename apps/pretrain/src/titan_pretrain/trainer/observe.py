@@ -19,8 +19,9 @@ from titan_pretrain._version import __version__
 from titan_pretrain.atomic import write_file
 from titan_pretrain.cli.messages import program_as_typed
 from titan_pretrain.config.dump import to_toml
+from titan_pretrain.config.run_folder import unwritable_run_folder
 from titan_pretrain.data import IndexedSource
-from titan_pretrain.errors import PretrainError, TrainingError
+from titan_pretrain.errors import PretrainError
 from titan_pretrain.metrics import StepMetrics
 from titan_pretrain.metrics.environment import environment_facts, save_environment
 from titan_pretrain.metrics.flops import model_flops_utilization, num_parameters
@@ -32,6 +33,8 @@ from titan_pretrain.trainer.state import RunState
 from titan_pretrain.trainer.step import StepResult
 
 __all__ = ["Observer"]
+
+CONFIG = "config.toml"
 
 
 class Observer:
@@ -70,7 +73,9 @@ class Observer:
         self._state = state
         if self.setup.runtime.is_main:
             run_dir = self.setup.run_dir
-            self._describe_run(run_dir)
+            # A resume that has nothing to do must not leave its options as those of the run.
+            if state.step < self.config.training.steps or not (run_dir / CONFIG).exists():
+                self._describe_run(run_dir)
             if not self.quiet:
                 self.progress = Progress(self.config.training.steps, step=state.step)
                 self._closing.callback(self.progress.close)
@@ -156,14 +161,11 @@ class Observer:
 
     def _describe_run(self, run_dir: Path) -> None:
         try:
-            write_file(run_dir / "config.toml", to_toml(self.config))
+            write_file(run_dir / CONFIG, to_toml(self.config))
             save_environment(run_dir, self._environment())
             clear_outcome(run_dir)
         except OSError as error:
-            raise TrainingError(
-                f"run folder ({run_dir}) can't be written: {error.strerror or error}",
-                hint="make room or mend the permissions, or set another run.dir",
-            ) from None
+            raise unwritable_run_folder(run_dir, error) from None
 
     def _environment(self) -> dict[str, str]:
         runtime = self.setup.runtime

@@ -19,6 +19,7 @@ from titan_pretrain.config.run_folder import (
     latest_run_folder,
     new_run_folder,
     newest_checkpoint,
+    unwritable_run_folder,
 )
 from titan_pretrain.config.sections import TrainConfig
 from titan_pretrain.errors import UsageError
@@ -173,8 +174,12 @@ def _elastic_job() -> str | None:
 
 def _leave_mark(folder: Path) -> None:
     job = _elastic_job()
-    if job is not None:
+    if job is None:
+        return
+    try:
         write_file(folder / _ELASTIC_JOB, job)
+    except OSError as error:
+        raise unwritable_run_folder(folder, error) from None
 
 
 def _own_folder(config: TrainConfig) -> Path | None:
