@@ -32,6 +32,21 @@ def test_a_file_is_written_and_replaced(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
+def test_a_replaced_file_keeps_its_mode(tmp_path):
+    write_file(tmp_path / "a", "secret")
+    (tmp_path / "a").chmod(0o600)
+    write_file(tmp_path / "a", "more")
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_link_that_leads_nowhere_yet_gets_its_folder(tmp_path):
+    (tmp_path / "link").symlink_to("elsewhere/out")
+    with new_folder(tmp_path / "link") as folder:
+        (folder / "a").write_text("a")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "elsewhere" / "out" / "a").read_text() == "a"
+
+
 def test_a_failed_write_keeps_the_old_file(tmp_path):
     write_file(tmp_path / "a", "old")
     for name in ("a", "new"):

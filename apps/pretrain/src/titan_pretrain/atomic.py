@@ -12,7 +12,7 @@ __all__ = ["new_folder", "write_file"]
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write a UTF-8 text file; one that exists is replaced in one step.
+    """Write a UTF-8 text file; one that exists is replaced in one step and keeps its mode.
 
     Args:
         path: a link to a file stays one; a device or a pipe is simply written to.
@@ -31,6 +31,8 @@ def write_file(path: Path, text: str) -> None:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
+        if path.exists():
+            shutil.copymode(path, temporary)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -43,12 +45,12 @@ def new_folder(path: Path) -> Iterator[Path]:
 
     Args:
         path: doesn't exist, or is an empty folder; that is filled instead of replaced, for it may be the
-            current folder or a file system of its own.
+            current folder or a file system of its own.  A link stays one, also where it leads nowhere yet.
 
     Raises:
         OSError: it can't be written.
     """
-    path = path.absolute()
+    path = path.resolve()
     exists = path.is_dir()
     temporary = path / ".writing" if exists else path.with_name(f".{path.name}.writing")
     try:

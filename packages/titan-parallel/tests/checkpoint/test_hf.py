@@ -85,6 +85,13 @@ def test_occupied_targets_are_refused(lab, tmp_path):
     assert (tmp_path / "empty" / "model.safetensors").exists()
 
 
+def test_a_link_that_leads_nowhere_yet_gets_its_folder(lab, tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    export_safetensors(lab.loaders(lab.model()), tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "elsewhere" / "model.safetensors").exists()
+
+
 def test_extras_are_published_with_the_weights(lab, tmp_path):
     def extras(folder: Path) -> None:
         assert not (tmp_path / "hf").exists()

@@ -48,15 +48,16 @@ def export_safetensors(
     """
     out = Path(out)
     _refuse_occupied(out)
-    partial = _partial(out.absolute())
+    target = out.resolve()  # a link stays one
+    partial = _partial(target)
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        _remove_leftovers(out)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _remove_leftovers(target)
         partial.mkdir()
         _Shards(partial, max_shard_bytes, {"format": "pt", **(metadata or {})}).write(tensors)
         if extras is not None:
             extras(partial)
-        _publish(partial, out)
+        _publish(partial, target)
     except (OSError, SafetensorError) as error:
         free = shutil.disk_usage(_existing(out)).free
         raise CheckpointWriteError(
