@@ -100,6 +100,20 @@ def test_no_config(run: Run) -> None:
             "--config llama3_debug --steps=5",
             "error: no such option `--steps`\n  hint: did you mean `--set training.steps=5`?\n",
         ),
+        (
+            "--training",
+            "error: no such option `--training`\n"
+            "  hint: its options are set by --set training.KEY=VALUE; `titan-pretrain config schema` lists them\n",
+        ),
+        (
+            "resume",
+            "error: no such command `resume`\n  hint: did you mean `titan-pretrain --resume`?\n",
+        ),
+        (
+            "train --config llama3_debug",
+            "error: no such command `train`\n"
+            "  hint: training needs no command: `titan-pretrain --config NAME`\n",
+        ),
         ("--stepz", "error: no such option `--stepz`\n  hint: did you mean `--set training.steps=VALUE`?\n"),
         (
             "--batch_size 8",

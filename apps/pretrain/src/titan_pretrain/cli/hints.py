@@ -26,12 +26,12 @@ def option_hint(error: click.NoSuchOption, arguments: Sequence[str]) -> str:
     command = error.ctx.command if error.ctx else None
     own = {_word(name): name for param in (command.params if command else ()) for name in param.opts}
     word = _word(error.option_name)
+    if "set" in own and _is_section(word):
+        return f"its options are set by --set {word}.KEY=VALUE; `titan-pretrain config schema` lists them"
     keys = _config_keys(word, own) if "set" in own else []
     if keys:
         value = shlex.quote(_value_of(error.option_name, arguments))
         return _did_you_mean([f"--set {key}={value}" for key in keys])
-    if "set" in own and _is_section(word):
-        return f"its options are set by --set {word}.KEY=VALUE; `titan-pretrain config schema` lists them"
     near = get_close_matches(word, own, n=1)
     return _did_you_mean([own[near[0]]]) if near else ""
 
