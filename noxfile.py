@@ -32,9 +32,15 @@ PACKAGES = {
 }
 CONSTRAINTS = ROOT / "constraints.txt"
 TORCH = next(line for line in CONSTRAINTS.read_text().splitlines() if line.startswith("torch=="))
+# pip would compile whole packages; Python compiles the small part that is imported, once.
+os.environ["PIP_COMPILE"] = "0"
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Several ranks share a machine in the tests; more threads than cores would slow each other down.
-QUICK = ("-c", "pyproject.toml", "-m", "not gpu and not slow")
 TEST_ENV = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default", "HF_HUB_OFFLINE": "1"}
+# More workers than this would starve the tests that start several processes.
+WORKERS = min(len(os.sched_getaffinity(0)), 4)
+PARALLEL = ("-c", "pyproject.toml", "--numprocesses", str(WORKERS), "--dist", "worksteal")
+QUICK = ("-m", "not gpu and not slow")
 
 PROJECTS = {name: nox.project.load_toml(ROOT / path / "pyproject.toml") for name, path in PACKAGES.items()}
 DISTRIBUTIONS = {project["project"]["name"]: name for name, project in PROJECTS.items()}
@@ -58,14 +64,14 @@ def test_group(*names: str) -> list[str]:
 
 
 def install_all(session: nox.Session, *arguments: str, torch: str = TORCH) -> None:
-    """All packages in one environment, editable, with their test dependencies."""
+    """All packages in one environment, editable, and the further arguments."""
     editable = itertools.chain.from_iterable(("--editable", str(ROOT / path)) for path in PACKAGES.values())
-    install(session, *editable, *test_group(*PACKAGES), *arguments, torch=torch)
+    install(session, *editable, *arguments, torch=torch)
 
 
 def pytest(session: nox.Session, *arguments: str) -> None:
-    """Run pytest with the repository's settings."""
-    session.run("python", "-m", "pytest", "-c", "pyproject.toml", *arguments, env=TEST_ENV)
+    """Run pytest with the repository's settings, on several cores."""
+    session.run("python", "-m", "pytest", *PARALLEL, *arguments, env=TEST_ENV)
 
 
 @nox.session
@@ -96,7 +102,7 @@ def layers(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """All tests, all packages in one environment."""
-    install_all(session)
+    install_all(session, *test_group(*PACKAGES))
     pytest(session, *session.posargs)
 
 
@@ -104,7 +110,7 @@ def tests(session: nox.Session) -> None:
 @nox.parametrize("torch", ["2.11.0", "2.12.1", "2.13.0", "2.14.1"])
 def compat(session: nox.Session, torch: str) -> None:
     """All tests on another PyTorch release; not among the defaults."""
-    install_all(session, torch=f"torch=={torch}")
+    install_all(session, *test_group(*PACKAGES), torch=f"torch=={torch}")
     pytest(session, *session.posargs)
 
 
@@ -175,7 +181,7 @@ def test_alone(session: nox.Session, name: str, venv: Path, base: Path, wheels: 
     session.run(python, "scripts/import_all.py", name, env=TEST_ENV, external=True)
     session.run(*pip, *test_group(name), external=True)
     folder = str(ROOT / PACKAGES[name] / "tests")
-    session.run(python, "-m", "pytest", *QUICK, folder, env=TEST_ENV, external=True)
+    session.run(python, "-m", "pytest", *PARALLEL, *QUICK, folder, env=TEST_ENV, external=True)
 
 
 @nox.session(venv_backend="none")

@@ -44,6 +44,7 @@ def test_both_loops_train_the_same_and_the_ratio_is_printed_and_saved(tmp_path):
     assert result["machine"]["device"] == "cpu"
 
 
+@pytest.mark.slow
 def test_a_ratio_below_the_required_one_fails():
     done = bench("--rounds", "4", "--require", "50")
     assert done.returncode == 1
@@ -51,6 +52,7 @@ def test_a_ratio_below_the_required_one_fails():
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -220,6 +221,7 @@ def other_hf_model(folder: Path) -> dict[str, object]:
 )
 def test_broken_input(training, tmp_path, break_it, code, words):
     refused(training(**break_it(tmp_path)), code, *words)
+    assert list(tmp_path.glob("runs/*")) == []  # nothing is left of a start that failed
 
 
 @pytest.mark.parametrize(
@@ -257,7 +259,41 @@ def trained(training, tmp_path):
 
 
 def test_checkpoint_of_another_model(training, trained):
-    refused(training("--resume", trained, model__dim=64), 1, "another model", "step-00000004")
+    outcome = training("--resume", trained, model__dim=64, model__ffn_dim=96, optim__lr=1e-4)
+    refused(outcome, 2, "step-00000004) holds another model: model.dim 32 -> 64, model.ffn_dim 48 -> 96\n")
+    assert len(outcome.err.splitlines()) == 2
+    assert (trained / "outcome.json").read_text().count("finished")  # it was not touched
+
+
+def test_a_failed_resume_leaves_the_run_as_it_was(training, trained, tmp_path):
+    before = sorted(path for path in trained.rglob("*"))
+    refused(training("--resume", trained, data__path=no_files(tmp_path)["data__path"]), 2, "data.path")
+    assert sorted(path for path in trained.rglob("*")) == before
+
+
+def test_a_finished_run_tells_how_to_train_on(training, trained):
+    outcome = training("--resume", trained)
+    assert outcome.code == 0, outcome.err
+    assert f"resumed from {trained}/checkpoints/step-00000004 (step 4)" in outcome.out
+    assert "training.steps (4) are done; to train on, raise it: --set training.steps=8" in outcome.out
+    assert f"checkpoint  {trained}/checkpoints/step-00000004" in outcome.out
+
+
+def test_the_last_lines_can_be_typed(training, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    outcome = training()
+    (line,) = [line for line in outcome.out.splitlines() if line.startswith("next ")]
+    words = shlex.split(line.removeprefix("next"))
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (Path(words[-1]) / "model.safetensors").is_file()
+
+
+def test_training_a_tokenizer_is_said_with_the_way_to_reuse_it(training, trained, text):
+    outcome = training(model__vocab_size=50_000)
+    assert "training a tokenizer: vocab 50000 on text; reuse it with --set tokenizer.path=" in outcome.err
+    assert "the text has no more pairs to merge" in outcome.err
+    assert "training a tokenizer" not in training(tokenizer__path=trained / "tokenizer").err
 
 
 def test_checkpoint_of_other_data(training, trained, tmp_path):
@@ -319,6 +355,15 @@ def test_an_impossible_validation_split_is_found_before_training(training):
     outcome = training(validation__every=3, validation__holdout=0.0001)
     refused(outcome, 2, "validation.holdout")
     assert "step " not in outcome.out
+
+
+def test_another_rope_theta_is_warned_of(training, trained):
+    warning = "warning: model.rope_theta 500000.0 -> 1000000.0"
+    started = training(model__rope_theta=1e6, checkpoint__init_from=trained)
+    resumed = training("--resume", trained, model__rope_theta=1e6, training__steps=5)
+    for outcome in (started, resumed):
+        assert outcome.code == 0, outcome.err
+        assert outcome.out.count(warning) == 1, outcome.out
 
 
 def test_weights_bring_their_tokenizer(training, trained, tmp_path):

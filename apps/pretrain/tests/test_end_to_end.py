@@ -1,6 +1,7 @@
 """The command line as a user runs it: train, kill, resume, export."""
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -107,13 +108,15 @@ def kill_after(run_dir: Path, arguments: list[str], step: int, signal_number: in
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
-    """Uninterrupted runs on 1 and 2 processes."""
-    folders = {}
-    for processes in (1, 2):
+    """``straight(processes)``: the folder of an uninterrupted run, trained when it is first asked for."""
+
+    @functools.cache
+    def train(processes: int) -> Path:
         parent = tmp_path_factory.mktemp(f"straight{processes}")
         titan(parent, "--nproc", str(processes))
-        folders[processes] = only_run(parent)
-    return folders
+        return only_run(parent)
+
+    return train
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -125,8 +128,8 @@ def test_kill_9_and_resume_is_bit_identical(straight, tmp_path, processes):
     assert max(losses(run)) < 20, "the run must be killed before its end for this test to say anything"
     titan(tmp_path, *arguments, "--resume", "auto")
     assert only_run(tmp_path) == run
-    assert losses(run) == losses(straight[processes])
-    expected, found = final_weights(straight[processes]), final_weights(run)
+    assert losses(run) == losses(straight(processes))
+    expected, found = final_weights(straight(processes)), final_weights(run)
     assert expected.keys() == found.keys()
     assert all(torch.equal(expected[name], found[name]) for name in expected)
 
@@ -138,8 +141,10 @@ def test_interrupt_saves_and_resume_goes_on(straight, tmp_path):
     run = only_run(tmp_path)
     saved = int(newest_checkpoint(run).name.removeprefix("step-"))
     assert 3 <= saved < 20
+    outcome = json.loads((run / "outcome.json").read_text())
+    assert outcome == {"state": "stopped", "step": saved, "cause": "SIGINT"}
     titan(tmp_path, "--resume", str(run))
-    assert losses(run) == losses(straight[1])
+    assert losses(run) == losses(straight(1))
 
 
 def test_torchrun_restarts_a_killed_rank(straight, tmp_path):
@@ -160,7 +165,7 @@ def test_torchrun_restarts_a_killed_rank(straight, tmp_path):
     out, _ = process.communicate(timeout=200)
     assert process.returncode == 0, out
     run = only_run(tmp_path)
-    assert losses(run) == losses(straight[2])
+    assert losses(run) == losses(straight(2))
 
 
 def test_plain_torchrun(straight, tmp_path):
@@ -169,7 +174,7 @@ def test_plain_torchrun(straight, tmp_path):
         [*launcher, *command(tmp_path)[1:]], env=environment(), capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert losses(only_run(tmp_path)) == losses(straight[2])
+    assert losses(only_run(tmp_path)) == losses(straight(2))
 
 
 def test_export_is_what_transformers_loads(straight, tmp_path):
@@ -177,7 +182,7 @@ def test_export_is_what_transformers_loads(straight, tmp_path):
     from titan_pretrain.models.llama3 import Llama3
     from titan_pretrain.trainer.state import TrainConfig
 
-    run = straight[2]
+    run = straight(2)
     out = tmp_path / "hf"
     done = subprocess.run(
         [sys.executable, "-m", "titan_pretrain", "export", "--to", "hf", str(run), str(out)],

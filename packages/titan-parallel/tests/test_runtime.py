@@ -50,6 +50,24 @@ def test_on_main_shares_the_words_of_an_error_that_cannot_be_sent():
     assert run_ranks(2, attempt) == [True] * 2
 
 
+def test_on_every_returns_what_each_rank_has():
+    assert run_ranks(2, lambda: runtime.on_every(dist.get_rank)) == [0, 1]
+
+
+def test_on_every_raises_everywhere_what_one_rank_met():
+    def fail():
+        if dist.get_rank():
+            raise OddError(f"no, says {dist.get_rank()}", hint="try yes")
+
+    def attempt():
+        try:
+            runtime.on_every(fail)
+        except OddError as error:
+            return str(error), error.hint
+
+    assert run_ranks(3, attempt) == [(f"no, says {rank}", "try yes") for rank in (1, 1, 2)]
+
+
 def test_a_dead_peer_is_recognised():
     def meet():
         if dist.get_rank() == 1:

@@ -10,6 +10,7 @@ import click
 
 from titan_bench._version import __version__
 from titan_bench.errors import BenchError
+from titan_pretrain.terminal import prepare_streams
 
 __all__ = ["program", "run"]
 
@@ -80,6 +81,7 @@ def kernels(names: tuple[str, ...], emulate: bool, dtype: str, json_path: Path |
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command line; returns its exit code: 0 done, 1 failed, 2 wrong usage, 130 Ctrl-C."""
+    prepare_streams()
     try:
         program.main(list(arguments), prog_name="titan-bench", standalone_mode=False)
     except click.Abort:

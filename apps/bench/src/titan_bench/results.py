@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from titan_bench.errors import BenchError
+from titan_pretrain.atomic import write_file
 
 __all__ = ["write_json"]
 
@@ -29,6 +30,6 @@ def write_json(path: Path, benchmark: str, machine: Mapping[str, str], values: M
     document = {"format": FORMAT_VERSION, "benchmark": benchmark, "machine": dict(machine), **values}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        write_file(path, json.dumps(document, indent=2) + "\n")
     except OSError as error:
         raise BenchError(f"--json ({path}) can't be written: {error.strerror or error}") from None

@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import io
 import logging
+import math
 import os
 import signal
 import sys
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from titan_pretrain.cli.options import ConfigChoice
     from titan_pretrain.cli.processes import LaunchOptions
     from titan_pretrain.config import TrainConfig
+    from titan_pretrain.trainer.resume import Start
 
 __all__ = ["die_with_parent", "launch", "torchrun_arguments"]
 
@@ -34,6 +36,9 @@ LAUNCHER_VARIABLE = "TITAN_LAUNCHER_PID"
 
 RUN_DIR_VARIABLE = "TITAN_RUN_DIR"
 """As in config.run_folder, which this module imports late."""
+
+SHUTDOWN_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
+"""Environment variable: torchrun's own default for ``--shutdown-timeout``."""
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -57,19 +62,27 @@ def launch(options: LaunchOptions, choice: ConfigChoice, config: TrainConfig, re
     child = [*choice.arguments(), *(["--resume", resume] if resume is not None else [])]
     parsed = _parse(torchrun_arguments(options))
     parsed.training_script_args = child  # not parsed: torchrun takes abbreviations of its own options
-    variables = _variables(options, config, resume)
+    _allow_to_save(parsed, config.run.comm_timeout_s)
+    begin = _find_start(options, config, resume)
+    code = 1  # unless it runs through
     try:
-        with _environment(variables):
-            return _run(parsed)
+        with _environment(_variables(options, begin)):
+            code = _run(parsed)
+        return code
     finally:
-        _remove_if_empty(variables.get(RUN_DIR_VARIABLE))
+        if code and begin is not None and begin.made_here:
+            from titan_pretrain.config.run_folder import discard_unstarted
+
+            discard_unstarted(begin.run_dir)
 
 
-def _remove_if_empty(folder: str | None) -> None:
-    """A run that failed before it wrote anything leaves nothing."""
-    if folder is not None:
-        with contextlib.suppress(OSError):
-            Path(folder).rmdir()
+def _find_start(options: LaunchOptions, config: TrainConfig, resume: str | None) -> Start | None:
+    """Where the run begins; None among several nodes, where rank 0 decides when they have met."""
+    if options.nodes[1] > 1:
+        return None
+    from titan_pretrain.trainer.resume import find_start
+
+    return find_start(config, resume, 0)
 
 
 def torchrun_arguments(options: LaunchOptions) -> list[str]:
@@ -102,13 +115,11 @@ def _parse(arguments: list[str]) -> Any:
         raise UsageError(f"torchrun refuses its options: {last.partition('error: ')[2] or last}") from None
 
 
-def _variables(options: LaunchOptions, config: TrainConfig, resume: str | None) -> dict[str, str]:
+def _variables(options: LaunchOptions, begin: Start | None) -> dict[str, str]:
     """What the processes learn by their environment."""
     variables = {LAUNCHER_VARIABLE: str(os.getpid())}
-    if options.nodes[1] == 1:  # among several nodes rank 0 decides, when they have met
-        from titan_pretrain.trainer.resume import find_start
-
-        variables[RUN_DIR_VARIABLE] = str(find_start(config, resume, 0).run_dir)
+    if begin is not None:
+        variables[RUN_DIR_VARIABLE] = str(begin.run_dir)
     return variables | _threads(options.processes, os.environ)
 
 
@@ -194,6 +205,15 @@ def _keep_interrupts(parsed: Any) -> None:
     if hasattr(parsed, "signals_to_handle"):
         names = [name for name in parsed.signals_to_handle.split(",") if name != "SIGINT"]
         parsed.signals_to_handle = ",".join(names)
+
+
+def _allow_to_save(parsed: Any, patience_s: float) -> None:
+    """Give processes that are told to stop the time a step and a save may take; torchrun gives 30 s.
+
+    A process that hangs gives up by itself after ``patience_s``, and a second Ctrl-C ends all at once.
+    """
+    if getattr(parsed, "shutdown_timeout", 0) is None and SHUTDOWN_VARIABLE not in os.environ:
+        parsed.shutdown_timeout = math.ceil(patience_s)
 
 
 @contextlib.contextmanager

@@ -30,11 +30,14 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_help_takes_less_than_half_a_second() -> None:
-    """Of processor time: a busy machine doesn't count against it."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, "-m", "titan_pretrain", "--help"], capture_output=True, check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.5
+    """Of processor time: a busy machine doesn't count against it, nor does compiling on a first call."""
+    times = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, "-m", "titan_pretrain", "--help"], capture_output=True, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert min(times) < 0.5, times
 
 
 @pytest.mark.parametrize(
@@ -91,8 +94,57 @@ def test_no_config(run: Run) -> None:
         ),
         (
             "--training.steps 5",
-            "error: no such option `--training.steps`\n"
-            "  hint: options of the config are set by --set training.steps=VALUE\n",
+            "error: no such option `--training.steps`\n  hint: did you mean `--set training.steps=5`?\n",
+        ),
+        (
+            "--config llama3_debug --steps=5",
+            "error: no such option `--steps`\n  hint: did you mean `--set training.steps=5`?\n",
+        ),
+        (
+            "--training",
+            "error: no such option `--training`\n"
+            "  hint: its options are set by --set training.KEY=VALUE; `titan-pretrain config schema` lists them\n",
+        ),
+        (
+            "resume",
+            "error: no such command `resume`\n  hint: did you mean `titan-pretrain --resume`?\n",
+        ),
+        (
+            "train --config llama3_debug",
+            "error: no such command `train`\n"
+            "  hint: training needs no command: `titan-pretrain --config NAME`\n",
+        ),
+        ("--stepz", "error: no such option `--stepz`\n  hint: did you mean `--set training.steps=VALUE`?\n"),
+        (
+            "--batch_size 8",
+            "error: no such option `--batch-size`\n  hint: did you mean `--set training.micro_batch_size=8`?\n",
+        ),
+        (
+            "--optim.learning_rate 1",
+            "error: no such option `--optim.learning-rate`\n  hint: did you mean `--set optim.lr=1`?\n",
+        ),
+        (
+            "--compile",
+            "error: no such option `--compile`\n"
+            "  hint: its options are set by --set compile.KEY=VALUE; `titan-pretrain config schema` lists them\n",
+        ),
+        (
+            "config show llama3_debug --seq_len 64",
+            "error: no such option `--seq-len`\n  hint: did you mean `--set training.seq_len=64`?\n",
+        ),
+        ("presets --steps 5", "error: no such option `--steps`\n  hint: `titan-pretrain presets --help`\n"),
+        (
+            "--config llama3_debug training.steps=5",
+            "error: no such command `training.steps=5`\n  hint: did you mean `--set training.steps=5`?\n",
+        ),
+        (
+            "config show llama3_debug training.steps=5",
+            "error: got unexpected extra argument (training.steps=5)\n"
+            "  hint: did you mean `--set training.steps=5`?\n",
+        ),
+        (
+            "--config llama3_debug --set training.steps 5",
+            "error: no such command `5`\n  hint: did you mean `--set training.steps=5`?\n",
         ),
         (
             "--set a=b config show",

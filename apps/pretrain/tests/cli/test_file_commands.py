@@ -82,6 +82,10 @@ def test_tokenizer_train(run: Run) -> None:
     assert 259 < tokenizer.vocab_size <= 270
     assert tokenizer.decode(tokenizer.encode("the cat")) == "the cat"
     assert f"a tokenizer of {tokenizer.vocab_size} tokens" in result.err
+    assert "warning" not in result.err
+    large = run("tokenizer", "train", "large", "--vocab-size", "50000", *data)
+    size = load_tokenizer(Path("large")).vocab_size
+    assert f"warning: {size} tokens, not 50000: the text has no more pairs to merge\n" in large.err
     assert (
         run("tokenizer", "train", "tok").err == "error: DIR (tok) is not empty\n  hint: give a new folder\n"
     )

@@ -35,6 +35,7 @@ def run(config, *, resume=None, **_):
              f"resume={resume}", f"pid={os.getpid()}"]
     os.write(1, (" ".join(facts) + "\\n").encode())  # in one piece: both ranks write to one pipe
     if what == "same":
+        os.makedirs(f"{env['TITAN_RUN_DIR']}/checkpoints", exist_ok=True)
         raise TrainingError("the disk is full", hint="free some")
     if what == "usage" and rank == "1":
         sys.exit(2)
@@ -112,6 +113,7 @@ def test_all_ranks_train_the_same_run(start: Start) -> None:
     assert err == f"2 processes with OMP_NUM_THREADS={threads} each ({cores} cores)\n"
 
 
+@pytest.mark.slow
 def test_the_users_threads_and_a_restart(start: Start) -> None:
     process = start("once", *TRAIN, "--max-restarts", "1", OMP_NUM_THREADS="3")
     out, err = process.communicate(timeout=120)
@@ -122,6 +124,7 @@ def test_the_users_threads_and_a_restart(start: Start) -> None:
     assert [row["RANK"] for row in rows if row["TORCHELASTIC_RESTART_COUNT"] == "1"] == ["0", "1"]
 
 
+@pytest.mark.slow
 def test_the_same_error_on_all_ranks_is_said_once(start: Start) -> None:
     process = start("same", *TRAIN, OMP_NUM_THREADS="1")
     out, err = process.communicate(timeout=120)
@@ -131,9 +134,10 @@ def test_the_same_error_on_all_ranks_is_said_once(start: Start) -> None:
         r"error: rank [01] stopped with exit code 1 \(its message is above\)\n",
         err,
     ), err
-    assert not Path(_facts(out)[0]["TITAN_RUN_DIR"]).exists()  # nothing was written into it
+    assert not Path(_facts(out)[0]["TITAN_RUN_DIR"]).exists()  # no step was done
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "code", "message"),
     [
@@ -148,6 +152,7 @@ def test_the_exit_code_of_a_rank_is_passed_on(start: Start, what: str, code: int
     _wait_until_gone([int(row["pid"]) for row in _facts(out)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "signals", "code"),
     [
@@ -170,6 +175,7 @@ def test_nobody_is_left_behind(start: Start, what: str, signals: list[signal.Sig
     _wait_until_gone(pids)
 
 
+@pytest.mark.slow
 def test_plain_torchrun(start: Start) -> None:
     command = ("torch.distributed.run", "--nproc-per-node", "2", "-m", "titan_pretrain")
     process = start("fine", *command, "--config", "llama3_debug", "--standalone", OMP_NUM_THREADS="1")
@@ -226,6 +232,29 @@ def test_arguments() -> None:
         *["--nnodes", "1:3", "--rdzv-id", "a b", "--standalone"],
         *["-m", "titan_pretrain"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "variables", "seconds"),
+    [({}, {}, 90), ({"--shutdown-timeout": "7"}, {}, 7), ({}, {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "8"}, None)],
+)
+def test_processes_that_are_told_to_stop_have_the_time_to_save(
+    flags: dict[str, str | None],
+    variables: dict[str, str],
+    seconds: int | None,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    given: list[int | None] = []
+    monkeypatch.delenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(
+        "titan_pretrain.launch._run", lambda parsed: given.append(parsed.shutdown_timeout) or 0
+    )
+    choice = ConfigChoice("llama3_debug", None, ("run.comm_timeout_s=90", f"run.dir={tmp_path}"))
+    assert launch(LaunchOptions("2", flags), choice, choice.load().config, None) == 0
+    assert given == [seconds]
 
 
 def test_arguments_of_the_processes() -> None:

@@ -53,6 +53,12 @@ Complain = Callable[..., list[str]]
             "training.micro_batch_size (8) * data-parallel ranks (3); use 24",
         ),
         (
+            ["training.micro_batch_size=8", "training.global_batch_size=12"],
+            2,
+            "--set training.global_batch_size=12: training.global_batch_size (12): must be divisible by "
+            "training.micro_batch_size (8) * data-parallel ranks (2); use 16",
+        ),
+        (
             ["tokenizer.path=nowhere"],
             1,
             '--set tokenizer.path=nowhere: tokenizer.path ("nowhere"): no such file or folder; give a '

@@ -10,7 +10,13 @@ from typing import BinaryIO
 import pytest
 
 from titan_pretrain.config import TrainConfig
-from titan_pretrain.config.run_folder import latest_run_folder, new_run_folder, newest_checkpoint, newest_run
+from titan_pretrain.config.run_folder import (
+    discard_unstarted,
+    latest_run_folder,
+    new_run_folder,
+    newest_checkpoint,
+    newest_run,
+)
 from titan_pretrain.config.sections import RunConfig
 from titan_pretrain.errors import PretrainError, UsageError
 
@@ -30,6 +36,28 @@ def test_name_and_emptiness() -> None:
     assert folder.parent == Path("all/runs")
     assert re.fullmatch(r"a\.b-\d{8}-\d{6}", folder.name)
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "stays"),
+    [
+        ("tokenizer/tokenizer.json", "{}", False),
+        ("checkpoints/.lock", "", False),
+        ("checkpoints/.step-00000001.writing/manifest.json", "{}", False),
+        ("metrics.jsonl", "", False),
+        ("metrics.jsonl", '{"step": 1}\n', True),
+        ("checkpoints/step-00000000/manifest.json", "{}", True),
+        ("traceback-rank1.txt", "Traceback", True),
+    ],
+)
+def test_only_a_run_that_did_nothing_is_discarded(file: str, text: str, stays: bool) -> None:
+    folder = new_run_folder(CONFIG)
+    (folder / "config.toml").touch()
+    (folder / file).parent.mkdir(parents=True, exist_ok=True)
+    (folder / file).write_text(text)
+    discard_unstarted(folder)
+    assert folder.exists() == stays
+    discard_unstarted(folder)  # does nothing to a folder that is gone
 
 
 def test_many_at_once_are_different() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from titan_pretrain.data.files import data_files, files_identity
+from titan_pretrain.data.files import data_files
 from titan_pretrain.errors import DataError, UsageError
 
 ENDINGS = (".txt",)
@@ -62,12 +62,40 @@ def test_unreadable_file(folder, monkeypatch):
         data_files("text", [f"{folder}/a.txt"], ENDINGS)
 
 
-def test_identity_survives_a_move(folder, tmp_path_factory):
-    other = tmp_path_factory.mktemp("other")
-    for name in ("a.txt", "b.txt"):
-        (other / name).write_text(name)
-    files = [folder / "a.txt", folder / "b.txt"]
-    before = files_identity("text", files)
-    assert files_identity("text", [other / "a.txt", other / "b.txt"]) == before
-    (other / "b.txt").write_text("longer")
-    assert files_identity("text", [other / "a.txt", other / "b.txt"]) != before
+def test_links_to_one_file_count_once(folder):
+    (folder / "deep" / "link.txt").symlink_to(folder / "b.txt")
+    (folder / "z").symlink_to(folder / "deep")
+    files = data_files("text", [str(folder), f"{folder}/z/er/*.txt", f"{folder}/deep/../a.txt"], ENDINGS)
+    assert [file.relative_to(folder).as_posix() for file in files] == ["a.txt", "b.txt", "deep/er/c.txt"]
+
+
+@pytest.mark.parametrize("pattern", ["", "/**/*.txt", "/**"])
+def test_loops_of_links_end(pattern, folder):
+    for name in ("one", "two", "deep/three"):  # two loops alone are 2 ** 40 names to a naive glob
+        (folder / name).symlink_to(folder)
+    (folder / "other.csv").unlink()
+    files = data_files("text", [f"{folder}{pattern}"], ENDINGS)
+    assert [file.relative_to(folder).as_posix() for file in files] == ["a.txt", "b.txt", "deep/er/c.txt"]
+
+
+def test_linked_folders_are_read(folder, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "d.txt").write_text("d")
+    (folder / "part").symlink_to(elsewhere)
+    for pattern in (f"{folder}", f"{folder}/**/*.txt", f"{folder}/*/d.txt"):
+        assert folder / "part" / "d.txt" in data_files("text", [pattern], ENDINGS)
+
+
+def test_globs_pass_over_hidden_folders(folder):
+    (folder / ".cache").mkdir()
+    (folder / ".cache" / "e.txt").write_text("e")
+    assert len(data_files("text", [f"{folder}/**/*.txt"], ENDINGS)) == 3
+
+
+def test_unreadable_folder(folder, monkeypatch):
+    def refuse(self):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("pathlib.Path.iterdir", refuse)
+    with pytest.raises(DataError, match=rf"folder \({folder}\) can't be read: Permission denied"):
+        data_files("text", [str(folder)], ENDINGS)

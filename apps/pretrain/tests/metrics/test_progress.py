@@ -2,6 +2,7 @@
 
 import io
 import math
+import os
 
 import pytest
 
@@ -74,6 +75,65 @@ def test_a_terminal_gets_a_moving_line_with_the_essentials(step_metrics, monkeyp
     assert "\x1b[" in shown
     for words in ("step 50/100", "loss 5.5000", "10,240 tok/s", "eta 0:10", "saved here"):
         assert words in shown
+
+
+def test_the_line_moves_with_every_step_and_ends_with_the_true_state(step_metrics, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    stream = Terminal()
+    progress = Progress(100, step=40, stream=stream)
+    progress.update(step_metrics(50))
+    for step in range(51, 58):
+        progress.advance(step)
+    progress.close()
+    last = stream.getvalue().rpartition("\x1b[2K")[2]
+    assert "step 57/100" in last
+    assert "loss 5.5000" in last
+    assert "eta" not in last  # nobody waits for a run that has stopped
+
+
+def test_a_run_that_was_never_logged_is_not_starting_for_ever(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    stream = Terminal()
+    progress = Progress(100, step=40, stream=stream)
+    progress.advance(41)
+    progress.close()
+    first, _, last = stream.getvalue().rpartition("\x1b[2K")
+    assert "step 40/100" in first
+    assert "starting" in first
+    assert "step 41/100" in last
+    assert "starting" not in last
+
+
+def test_a_terminal_that_is_gone_is_no_reason_to_stop(step_metrics, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    ours, theirs = os.openpty()
+    with open(theirs, "w") as stream:  # noqa: PTH123 -- a file descriptor
+        progress = Progress(100, stream=stream)
+        progress.update(step_metrics(50))
+        os.close(ours)  # as when an ssh connection breaks
+        progress.update(step_metrics(51))
+        progress.close()
+        progress.say("saved here")
+
+
+def test_elsewhere_the_steps_between_are_silent(step_metrics):
+    stream = io.StringIO()
+    progress = Progress(100, stream=stream)
+    progress.advance(1)
+    progress.close()
+    assert stream.getvalue() == ""
+
+
+def test_the_longest_line_fits_80_columns(step_metrics, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    stream = Terminal()
+    progress = Progress(10_000, stream=stream)
+    progress.update(step_metrics(5_000, loss=10.5, tokens_per_s=1.0, skipped=12))
+    progress.close()
+    assert "skipped 12  eta 118d 12:26:40" in stream.getvalue()
 
 
 def test_a_non_finite_loss_is_shown_as_it_is(step_metrics):

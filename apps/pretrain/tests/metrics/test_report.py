@@ -11,6 +11,7 @@ from titan_pretrain.config.dump import to_toml
 from titan_pretrain.config.sections import MetricsConfig, RunConfig, TrainConfig
 from titan_pretrain.errors import DataError, PretrainError
 from titan_pretrain.metrics.environment import save_environment
+from titan_pretrain.metrics.outcome import Outcome, clear_outcome, save_outcome
 from titan_pretrain.metrics.report import write_report
 from titan_pretrain.metrics.sinks import MetricsWriter
 
@@ -83,7 +84,7 @@ def test_the_report_needs_nothing_but_itself(run_dir):
 
 def test_figures_config_and_environment_are_there_and_escaped(run_dir):
     text = write_report(run_dir).read_text()
-    assert "60 of 100 steps logged, not finished" in text
+    assert "running at step 60 of 100, or killed after it; logged every 10 steps" in text
     for value in ("5.0000", "5.1250", "122,880", "10,240", "25.0%"):
         assert f"<dd>{value}</dd>" in text
     assert "debug-&lt;b&gt;&amp;run" in text
@@ -131,9 +132,35 @@ def test_a_resume_shows_in_the_next_report(run_dir, step_metrics):
         writer.log(step_metrics(step, loss=1.5))
     writer.close()
     after = write_report(run_dir).read_text()
-    assert "complete" not in before
-    assert "100 of 100 steps logged, complete" in after
+    save_outcome(run_dir, Outcome("finished", 100))
+    finished = write_report(run_dir).read_text()
+    assert "running at step 60 of 100" in before
+    assert "running at step 100 of 100" in after
+    assert "finished at step 100 of 100; logged every 10 steps" in finished
     assert "<dt>final loss</dt><dd>1.5000</dd>" in after
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status"),
+    [
+        (Outcome("stopped", 57, "SIGINT"), "stopped at step 57 of 100 by SIGINT; logged every 10 steps"),
+        (
+            Outcome("failed", 63, "a <b> full disk"),
+            "failed after step 63 of 100: a &lt;b&gt; full disk; logged",
+        ),
+    ],
+)
+def test_the_subtitle_tells_how_the_run_ended(run_dir, outcome, status):
+    save_outcome(run_dir, outcome)
+    assert status in write_report(run_dir).read_text()
+    clear_outcome(run_dir)
+    assert "running at step 60 of 100" in write_report(run_dir).read_text()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"state": "lost", "step": 1, "cause": ""}'])
+def test_a_damaged_outcome_says_nothing(run_dir, text):
+    (run_dir / "outcome.json").write_text(text)
+    assert "running at step 60 of 100" in write_report(run_dir).read_text()
 
 
 def test_a_folder_without_metrics_is_no_run_folder(tmp_path):

@@ -77,7 +77,6 @@ def test_half_a_tokenizer_is_never_left(source, tmp_path, monkeypatch):
     from titan_pretrain.tokenizer.fast import FastTokenizer
 
     def fail(self, folder):
-        folder.mkdir()
         (folder / "tokenizer.json").write_text("{")
         raise OSError(28, "No space left on device")
 

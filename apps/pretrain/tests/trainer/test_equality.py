@@ -16,6 +16,7 @@ def losses(train, rows, tiny, tmp_path):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accumulation", [1, 4])
 @pytest.mark.parametrize(
     ("world_size", "parallel"),

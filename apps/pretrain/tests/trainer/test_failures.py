@@ -80,6 +80,7 @@ class Failing:
         return getattr(self._loader, name)
 
 
+@pytest.mark.slow
 def test_data_that_breaks_on_one_rank_loses_nothing(train, rows, tiny, tmp_path):
     def break_data(loop):
         loop.state.loader = Failing(loop.state.loader, 5)

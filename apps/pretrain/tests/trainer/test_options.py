@@ -18,6 +18,7 @@ def losses(train, rows, tiny, tmp_path):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("activation", [{"checkpoint": "full"}, {"checkpoint": "every_k", "every_k": 2}])
 @pytest.mark.parametrize("world_size", [1, 2])
 def test_activation_checkpointing(losses, activation, world_size):
@@ -35,6 +36,7 @@ def test_compile(losses):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_half_precision_on_two_ranks(losses, precision):
     training = {"steps": 6, "seq_len": 32, "micro_batch_size": 4, "precision": precision}

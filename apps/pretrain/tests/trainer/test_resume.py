@@ -22,6 +22,7 @@ def sequences(results):
     return [h for step in zip(*per_rank, strict=True) for h in step]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("world_size", [1, 2])
 def test_stop_and_resume_is_bit_identical(train, rows, tiny, tmp_path, world_size, workers):
@@ -40,6 +41,7 @@ def test_stop_and_resume_is_bit_identical(train, rows, tiny, tmp_path, world_siz
     assert all(torch.equal(expected[name], found[name]) for name in expected)
 
 
+@pytest.mark.slow
 def test_other_numbers_of_ranks_see_the_same_samples(train, rows, tiny, tmp_path):
     def config(world_size):
         return tiny(training={"steps": 18, "micro_batch_size": 8 // world_size, "global_batch_size": 8})
@@ -100,3 +102,13 @@ def test_a_changed_initial_scale_takes_effect(train, rows, tiny, tmp_path):
     train(config(3, 1024.0), 1, tmp_path / "run")
     train(config(5, 256.0), 1, tmp_path / "run")
     assert rows(tmp_path / "run")[5]["loss_scale"] == 256.0
+
+
+def test_a_resume_that_has_nothing_to_do_leaves_the_runs_config(train, tiny, tmp_path):
+    training = {"steps": 2, "seq_len": 32, "micro_batch_size": 4}
+    train(tiny(training=training), 1, tmp_path / "a")
+    config = (tmp_path / "a" / "config.toml").read_text()
+    train(tiny(training=training | {"steps": 1}, model={"rope_theta": 1234.0}), 1, tmp_path / "a")
+    assert (tmp_path / "a" / "config.toml").read_text() == config
+    train(tiny(training=training | {"steps": 3}), 1, tmp_path / "a")
+    assert "steps = 3" in (tmp_path / "a" / "config.toml").read_text()

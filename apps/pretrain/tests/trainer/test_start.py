@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from titan_pretrain.config.sections import TrainConfig
-from titan_pretrain.errors import UsageError
+from titan_pretrain.errors import PretrainError, UsageError
 from titan_pretrain.trainer.resume import changed_options, find_start
 
 
@@ -88,6 +88,14 @@ def test_a_continued_folder_is_found_after_a_restart_too(config, monkeypatch):
     assert find_start(config, "auto", 1).run_dir == run
 
 
+def test_a_run_folder_that_takes_no_mark_is_the_users_to_mend(config, monkeypatch):
+    run = make_run(config, "20260101-000000", 4)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    (run / "..elastic-job.writing").mkdir()  # root may write to every folder, but to no folder as to a file
+    with pytest.raises(PretrainError, match=r"run folder \(.*20260101-000000\) can't be written: Is a dir"):
+        find_start(config, "auto", 0)
+
+
 def test_nothing_to_resume_is_said(config, tmp_path):
     with pytest.raises(UsageError, match="neither a run folder nor a checkpoint"):
         find_start(config, str(tmp_path / "nowhere"), 0)
@@ -99,3 +107,22 @@ def test_changed_options_are_listed(config):
     saved["optim"]["lr"] = 0.5
     assert changed_options(saved, config) == ["changed since that checkpoint: optim.lr 0.5 -> 0.002"]
     assert changed_options({"written": "by another version"}, config) == []
+
+
+def test_options_that_change_what_the_weights_compute_are_warned_of_one_by_one(config):
+    saved = config.model_dump(mode="json")
+    saved["optim"]["lr"] = 0.5
+    saved["model"] |= {"rope_theta": 10000.0, "norm_eps": 1e-6}
+    saved["model"]["rope_scaling"] = {
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_seq_len": 8192,
+    }
+    theta, scaling, eps, others = changed_options(saved, config)
+    assert theta.startswith(
+        "warning: model.rope_theta 10000.0 -> 500000.0: the weights were trained with the"
+    )
+    assert scaling.startswith("warning: model.rope_scaling {'factor': 8.0, ")
+    assert eps.startswith("warning: model.norm_eps 1e-06 -> 1e-05")
+    assert others == "changed since that checkpoint: optim.lr 0.5 -> 0.002"

@@ -26,7 +26,7 @@ from torch._C._distributed_c10d import (  # torch.distributed does not export th
 from titan_core.compat import warn_if_untested
 from titan_parallel.errors import TopologyError
 
-__all__ = ["Runtime", "is_lost_peer", "leave", "on_main", "start"]
+__all__ = ["Runtime", "is_lost_peer", "leave", "on_every", "on_main", "start"]
 
 _T = TypeVar("_T")
 _SIGNS_OF_A_LOST_PEER = (
@@ -148,6 +148,28 @@ def on_main(fn: Callable[[], _T]) -> _T:
             box = [(None, _sendable(error))]
     dist.broadcast_object_list(box, src=0)
     result, failure = box[0]
+    if failure is not None:
+        raise failure
+    return cast(_T, result)
+
+
+def on_every(fn: Callable[[], _T]) -> _T:
+    """Call ``fn`` on every rank and return this rank's result; every rank calls this.
+
+    Where ``fn`` raised, its exception goes on up; where it did not, that of the first rank it failed
+    on is raised, so that none waits for a peer that has given up.
+
+    Args:
+        fn: may raise something that can be pickled.
+    """
+    result, own = None, None
+    try:
+        result = fn()
+    except Exception as error:  # whatever it is, the peers must learn of it
+        own = error
+    failures: list[Exception | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(failures, own and _sendable(own))
+    failure = own or next((error for error in failures if error is not None), None)
     if failure is not None:
         raise failure
     return cast(_T, result)

@@ -85,6 +85,13 @@ def test_occupied_targets_are_refused(lab, tmp_path):
     assert (tmp_path / "empty" / "model.safetensors").exists()
 
 
+def test_a_link_that_leads_nowhere_yet_gets_its_folder(lab, tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    export_safetensors(lab.loaders(lab.model()), tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "elsewhere" / "model.safetensors").exists()
+
+
 def test_extras_are_published_with_the_weights(lab, tmp_path):
     def extras(folder: Path) -> None:
         assert not (tmp_path / "hf").exists()
@@ -164,3 +171,11 @@ def test_transformers_loads_an_export_of_a_sharded_checkpoint(lab, folder, tmp_p
     build(2).save_pretrained(again, max_shard_size="20KB")
     load_safetensors(again, back, {name: name for name in back.state_dict()})
     assert torch.equal(back(tokens).logits, build(2)(tokens).logits)
+
+
+def test_the_current_folder_is_filled_and_stays_itself(lab, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    inode = tmp_path.stat().st_ino
+    export_safetensors(lab.loaders(lab.model()), Path(), extras=lambda folder: (folder / "a.json").touch())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.json", "model.safetensors"]
+    assert tmp_path.stat().st_ino == inode

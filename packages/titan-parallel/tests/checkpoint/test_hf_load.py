@@ -139,6 +139,27 @@ def test_casts_are_noted_and_overflow_is_an_error(tmp_path):
             load_safetensors(tmp_path, target, {"weight": "w"}, **options)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("-inf")])
+def test_weights_that_are_not_finite_are_named_once_with_their_file(lab, tmp_path, value):
+    out = export_safetensors(lab.loaders(lab.model()), tmp_path / "hf")
+    content = load_file(out / "model.safetensors")
+    content["model.embed.weight"][0, 0] = value
+    content["model.embed.weight"][12, 5] = value
+    content["model.layers.1.part0.bias"][0] = value
+    save_file(content, out / "model.safetensors")
+
+    def load() -> str:
+        with pytest.raises(CheckpointCorruptError) as caught:
+            load_safetensors(out, lab.model(mesh=(1, 2)), lab.MAPPING)
+        return str(caught.value)
+
+    for text in run_ranks(2, load):
+        names = text.partition("infinity): ")[2].partition(";")[0].split(", ")
+        wanted = ("model.embed.weight", "model.layers.1.part0.bias")
+        assert sorted(names) == [f"{name} in model.safetensors" for name in wanted]
+        assert "take an earlier checkpoint" in text
+
+
 def test_rounding_to_a_dtype(tmp_path):
     save_file({"w": torch.tensor([[1.0001]])}, tmp_path / "model.safetensors")
     model = nn.Linear(1, 1, bias=False)

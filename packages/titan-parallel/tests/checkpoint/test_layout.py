@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from titan_parallel.checkpoint import CheckpointManager, layout
 from titan_parallel.errors import CheckpointWriteError
@@ -37,6 +40,61 @@ def test_second_manager_in_the_same_process_is_refused_until_the_first_is_gone(f
         CheckpointManager(folder, keep=1)
     del manager
     CheckpointManager(folder, keep=1)
+
+
+@contextlib.contextmanager
+def as_a_plain_user():
+    """Permissions don't stop root."""
+    own = os.geteuid()
+    if own == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(own)
+
+
+def test_a_folder_that_became_read_only_is_refused_at_once():
+    def open_it(folder: Path) -> str:
+        with as_a_plain_user(), pytest.raises(CheckpointWriteError) as caught:
+            CheckpointManager(folder, keep=1)
+        return str(caught.value)
+
+    with tempfile.TemporaryDirectory() as parent:  # pytest's own folders are closed to other users
+        Path(parent).chmod(0o755)
+        folder = Path(parent) / "checkpoints"
+        folder.mkdir()
+        (folder / ".lock").touch()
+        (folder / ".lock").chmod(0o666)
+        folder.chmod(0o555)
+        first, other = run_ranks(2, open_it, folder)
+        assert first == other
+        assert f"checkpoint folder ({folder}) must be writable: Permission denied" in first
+        folder.chmod(0o755)
+        CheckpointManager(folder, keep=1).close()
+
+
+def test_a_rank_that_cannot_write_is_everybodys_error_at_once(folder):
+    def open_it() -> str:
+        if dist.get_rank() == 1:  # its node doesn't share the folder
+            layout.probe_path = lambda folder: folder / "elsewhere" / "probe"
+        with pytest.raises(CheckpointWriteError) as caught:
+            CheckpointManager(folder, keep=1)
+        return str(caught.value)
+
+    first, other = run_ranks(2, open_it)
+    assert first == other
+    assert "No such file or directory" in first
+    assert "which all nodes share" in first
+    assert [path.name for path in folder.iterdir()] == [".lock"]
+
+
+def test_trying_to_write_leaves_nothing(folder):
+    folder.mkdir()
+    layout.probe_path(folder).mkdir()  # of a job that was killed there
+    (layout.probe_path(folder) / "rank-0").touch()
+    run_ranks(2, lambda: CheckpointManager(folder, keep=1).close())
+    assert [path.name for path in folder.iterdir()] == [".lock"]
 
 
 def test_a_killed_job_frees_the_folder_though_its_worker_lives(folder):

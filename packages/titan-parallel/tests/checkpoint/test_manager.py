@@ -60,6 +60,7 @@ def test_shards_are_uneven_and_one_is_empty(lab):
     assert run_ranks(4, rows) == [1, 1, 1, 0]
 
 
+@pytest.mark.slow
 def test_resharding_over_worlds_is_bit_equal(lab, folder):
     def resave(mesh, step: int):
         model = lab.model(seed=step, mesh=mesh)
@@ -124,6 +125,8 @@ def test_retention_keeps_the_newest(lab, folder):
     assert manager.steps() == [15, 20]
     assert manager.latest() == folder / "step-00000020"
     assert sorted(path.name for path in folder.iterdir()) == [".lock", "step-00000015", "step-00000020"]
+    assert manager.latest(before=20) == folder / "step-00000015"
+    assert manager.latest(before=15) is None
 
 
 def test_saving_a_step_again_replaces_it(lab, folder):

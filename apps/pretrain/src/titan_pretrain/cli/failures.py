@@ -8,10 +8,12 @@ from collections.abc import Sequence
 
 import click
 
+from titan_pretrain.cli.hints import option_hint, setting_hint
 from titan_pretrain.cli.messages import describe_bug, describe_error, error_lines, note, say, summarize
 from titan_pretrain.cli.processes import is_rank
 from titan_pretrain.cli.ranks import say_once
 from titan_pretrain.errors import PretrainError
+from titan_pretrain.terminal import flush_or_discard, prepare_streams
 
 __all__ = ["guarded"]
 
@@ -20,6 +22,7 @@ INTERRUPTED = 130
 
 def guarded(command: click.Command, arguments: Sequence[str]) -> int:
     """Run ``command`` and return its exit code, whatever happens."""
+    prepare_streams()
     try:
         result = command.main(list(arguments), prog_name=command.name, standalone_mode=False)
         sys.stdout.flush()
@@ -29,7 +32,7 @@ def guarded(command: click.Command, arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return _interrupted()
     except click.ClickException as error:
-        return _wrong_usage(error)
+        return _wrong_usage(error, arguments)
     except BrokenPipeError:
         return _reader_left()
     except SystemExit as error:
@@ -38,21 +41,18 @@ def guarded(command: click.Command, arguments: Sequence[str]) -> int:
         return _failed(error)
 
 
-def _wrong_usage(error: click.ClickException) -> int:
+def _wrong_usage(error: click.ClickException, arguments: Sequence[str]) -> int:
     context = error.ctx if isinstance(error, click.UsageError) else None
     message, _, hint = error.format_message().partition("\n  hint: ")
     if isinstance(error, click.NoSuchOption):
-        message, hint = f"no such option `{error.option_name}`", _option_hint(error)
-    hint = hint or f"`{context.command_path if context else 'titan-pretrain'} --help`"
+        message, hint = f"no such option `{error.option_name}`", option_hint(error, arguments)
+    hint = (
+        setting_hint(message, arguments)
+        or hint
+        or f"`{context.command_path if context else 'titan-pretrain'} --help`"
+    )
     say(error_lines(f"{message[:1].lower()}{message[1:]}", hint))
     return error.exit_code
-
-
-def _option_hint(error: click.NoSuchOption) -> str:
-    """The nearest option; or the way of this program for those who type ``--training.steps 10``."""
-    if "." in error.option_name:
-        return f"options of the config are set by --set {error.option_name.lstrip('-')}=VALUE"
-    return f"did you mean `{error.possibilities[0]}`?" if error.possibilities else ""
 
 
 def _failed(error: Exception) -> int:
@@ -83,5 +83,6 @@ def _interrupted() -> int:
 
 def _reader_left() -> int:
     """``| head`` has read enough; Python must not try to flush into the closed pipe at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    for stream in (sys.stdout, sys.stderr):
+        flush_or_discard(stream)
     return 1  # as click does

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from titan_pretrain.atomic import new_folder
 from titan_pretrain.cli.messages import note
 from titan_pretrain.cli.options import ConfigChoice, config_options
 from titan_pretrain.cli.program import Group
@@ -55,9 +56,12 @@ def train(out: Path, vocab_size: int | None, characters: int, **params: Any) -> 
     texts = build_source(chosen.data, seed=chosen.training.seed).sample()
     trained = train_bpe(_first(texts, characters), size)
     try:
-        trained.save(out)
+        with new_folder(out) as folder:
+            trained.save(folder)
     except OSError as error:
         raise PretrainError(f"DIR ({out}) can't be written: {error.strerror or error}") from None
+    if trained.vocab_size < size:
+        note(f"warning: {trained.vocab_size} tokens, not {size}: the text has no more pairs to merge")
     note(f"a tokenizer of {trained.vocab_size} tokens; use it with --set tokenizer.path={out}")
     click.echo(str(out))
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import sys
+import sysconfig
 import tempfile
 import time
 import traceback
@@ -13,8 +16,20 @@ from pathlib import Path
 import click
 
 from titan_pretrain.errors import ConfigError, PretrainError
+from titan_pretrain.terminal import discard
 
-__all__ = ["TRACEBACK_VARIABLE", "describe_bug", "describe_error", "error_lines", "note", "say", "summarize"]
+__all__ = [
+    "TRACEBACK_VARIABLE",
+    "describe_bug",
+    "describe_error",
+    "error_lines",
+    "note",
+    "program_as_typed",
+    "say",
+    "summarize",
+]
+
+PROGRAM = "titan-pretrain"
 
 TRACEBACK_VARIABLE = "TITAN_TRACEBACK"
 """Environment variable: ``1`` prints the traceback of an unexpected error instead of filing it."""
@@ -22,8 +37,11 @@ TRACEBACK_VARIABLE = "TITAN_TRACEBACK"
 
 def say(text: str) -> None:
     """Write to stderr in one piece, so that ranks don't mix their lines."""
-    sys.stderr.write(text if _has_colour() else click.unstyle(text))
-    sys.stderr.flush()
+    try:
+        sys.stderr.write(text if _has_colour() else click.unstyle(text))
+        sys.stderr.flush()
+    except OSError:  # whoever read it is gone; that is no reason to stop
+        discard(sys.stderr)
 
 
 def note(text: str) -> None:
@@ -33,6 +51,21 @@ def note(text: str) -> None:
 
 def _has_colour() -> bool:
     return sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def program_as_typed() -> str:
+    """What a shell understands as this program: its name, or its path where the name is not on PATH.
+
+    ``run_train.sh`` runs it from a virtual environment that nobody has activated.
+    """
+    own = Path(sysconfig.get_path("scripts")) / PROGRAM
+    found = shutil.which(PROGRAM)
+    if found is not None and (not own.exists() or Path(found).resolve() == own.resolve()):
+        return PROGRAM
+    if not own.exists():  # imported from a source tree
+        return f"{shlex.quote(sys.executable)} -m titan_pretrain"
+    here = Path.cwd()
+    return shlex.quote(str(own.relative_to(here) if own.is_relative_to(here) else own))
 
 
 def error_lines(message: str, hint: str | None = None) -> str:

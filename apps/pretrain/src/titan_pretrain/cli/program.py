@@ -54,6 +54,11 @@ class Program(Group):
         is_preset = name in _preset_names()
         if is_preset or name.endswith(".toml") or ":" in name:
             return f"did you mean `{ctx.command_path} --config {name}`?"
+        if name == "train":
+            return f"training needs no command: `{ctx.command_path} --config NAME`"
+        option = next((param.opts[0] for param in self.params if f"--{name}" in param.opts), None)
+        if option is not None:
+            return f"did you mean `{ctx.command_path} {option}`?"
         return super().hint_for(ctx, name)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
+from itertools import chain
 
 from titan_pretrain.config.fields import get_value, show_value
 from titan_pretrain.config.sections import Section, TrainConfig
@@ -62,6 +63,9 @@ RULES: dict[str, tuple[tuple[str, ...], Check]] = {}
 START_RULES: dict[str, tuple[tuple[str, ...], StartCheck]] = {}
 """Rules about a run that is about to start here: its processes, its files, its packages."""
 
+SHARPENED: dict[str, str] = {}
+"""Rules about a start by name, with the rule about the config alone that their findings replace."""
+
 
 def rule(*reads: str) -> Callable[[Check], Check]:
     """Register a rule about the config alone; ``reads`` are the dotted options it looks at."""
@@ -73,11 +77,19 @@ def rule(*reads: str) -> Callable[[Check], Check]:
     return register
 
 
-def start_rule(*reads: str) -> Callable[[StartCheck], StartCheck]:
-    """Register a rule that needs to know the processes, or the machine."""
+def start_rule(*reads: str, sharpens: str | None = None) -> Callable[[StartCheck], StartCheck]:
+    """Register a rule that needs to know the processes, or the machine.
+
+    Args:
+        reads: the dotted options it looks at.
+        sharpens: a rule about the config alone that says the same, knowing less; it is silent
+            where this one speaks.
+    """
 
     def register(function: StartCheck) -> StartCheck:
         START_RULES[function.__name__] = (reads, function)
+        if sharpens is not None:
+            SHARPENED[function.__name__] = sharpens
         return function
 
     return register
@@ -92,13 +104,16 @@ def check(config: TrainConfig, world: World | None = None) -> list[Finding]:
     """
     for module in ("rules_model", "rules_data", "rules_parallel"):
         import_module(f"titan_pretrain.config.{module}")  # they register themselves
-    findings = [
-        replace(found, reads=reads) for reads, function in RULES.values() for found in function(config)
-    ]
+    findings = {
+        name: [replace(found, reads=reads) for found in function(config)]
+        for name, (reads, function) in RULES.items()
+    }
     if world is not None:
-        for reads, start_function in START_RULES.values():
-            findings += [replace(found, reads=reads) for found in start_function(config, world)]
-    return findings
+        for name, (reads, start_function) in START_RULES.items():
+            findings[name] = [replace(found, reads=reads) for found in start_function(config, world)]
+            if findings[name] and name in SHARPENED:
+                findings[SHARPENED[name]] = []
+    return list(chain.from_iterable(findings.values()))
 
 
 def broken(config: TrainConfig, option: str, must: str, way_out: str = "", *, origin: str = "") -> Finding:

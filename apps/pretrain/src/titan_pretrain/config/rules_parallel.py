@@ -132,11 +132,11 @@ def _world_way_out(config: TrainConfig, world: World) -> str:
     return nearest(world.size, lambda n: n % taken == 0, way_out="start {} processes")
 
 
-@start_rule(*BATCH, "parallel.tp", "parallel.pp", "parallel.cp")
+@start_rule(*BATCH, "parallel.tp", "parallel.pp", "parallel.cp", sharpens="batch_divides_evenly")
 def batch_divides_over_world(config: TrainConfig, world: World) -> Findings:
     """Every data-parallel rank does the same number of micro-batches."""
     taken, shard = _product(config), config.parallel.dp_shard
-    if shard == -1 and world.size % taken == 0 and not any(batch_divides_evenly(config)):
+    if shard == -1 and world.size % taken == 0:
         yield from _uneven_batch(config, config.parallel.dp_replicate * (world.size // taken))
 
 

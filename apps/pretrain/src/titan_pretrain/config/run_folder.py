@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
@@ -12,14 +13,17 @@ from pathlib import Path
 
 from titan_pretrain.config.sections import TrainConfig
 from titan_pretrain.errors import PretrainError
+from titan_pretrain.metrics.jsonl import FILE_NAME as METRICS
 
 __all__ = [
     "CHECKPOINTS",
     "RUN_DIR_VARIABLE",
+    "discard_unstarted",
     "latest_run_folder",
     "new_run_folder",
     "newest_checkpoint",
     "newest_run",
+    "unwritable_run_folder",
 ]
 
 RUN_DIR_VARIABLE = "TITAN_RUN_DIR"
@@ -47,6 +51,29 @@ def new_run_folder(config: TrainConfig) -> Path:
         text = f"run.dir ({config.run.dir}): no run folder can be made there: {error.strerror or error}"
         raise PretrainError(text, hint="free the disk or set another run.dir") from None
     return folder
+
+
+def unwritable_run_folder(folder: Path, error: OSError) -> PretrainError:
+    """What to tell the user about a run folder that takes no files."""
+    return PretrainError(
+        f"run folder ({folder}) can't be written: {error.strerror or error}",
+        hint="make room or mend the permissions, or set another run.dir",
+    )
+
+
+def discard_unstarted(folder: Path) -> None:
+    """Remove the folder of a run that failed before its first step.
+
+    Whatever a user may still want keeps it: a checkpoint, a logged step, a filed traceback.
+    """
+    with suppress(OSError):  # the failure that led here is what the user must read
+        if newest_checkpoint(folder) or any(folder.glob("traceback-*")) or _is_filled(folder / METRICS):
+            return
+        shutil.rmtree(folder)
+
+
+def _is_filled(file: Path) -> bool:
+    return file.is_file() and file.stat().st_size > 0
 
 
 def latest_run_folder(config: TrainConfig) -> Path | None:

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from titan_pretrain.data.compressed import compression, read_lines
-from titan_pretrain.data.files import data_files, files_identity
+from titan_pretrain.data.files import data_files
+from titan_pretrain.data.identity import files_identity
 from titan_pretrain.data.records import parse_json
 from titan_pretrain.data.source import DocumentSource, IndexedSource, Json, PartReader, StreamSource
 from titan_pretrain.data.text import decode_utf8
@@ -89,7 +90,7 @@ class JsonlSource(IndexedSource):
         return _parse(decode_utf8(data, file, start), self._key, file, line)
 
     def identity(self) -> dict[str, str | int]:
-        """Return number, names and sizes of the files."""
+        """Return number, names, sizes and a content hash of the files."""
         return files_identity(self.name, self._files) | {"documents": len(self)}
 
 
@@ -127,7 +128,7 @@ class JsonlStream(StreamSource):
         return _JsonlReader(self._files[part], self._key)
 
     def identity(self) -> dict[str, str | int]:
-        """Return number, names and sizes of the files."""
+        """Return number, names, sizes and a content hash of the files."""
         return files_identity(self.name, self._files)
 
 

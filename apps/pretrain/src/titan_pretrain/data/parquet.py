@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from titan_pretrain.data.files import data_files, files_identity
+from titan_pretrain.data.files import data_files
+from titan_pretrain.data.identity import files_identity
 from titan_pretrain.data.records import missing_key
 from titan_pretrain.data.source import IndexedSource
 from titan_pretrain.errors import DataError
@@ -80,7 +81,7 @@ class ParquetSource(IndexedSource):
         return self._rows
 
     def identity(self) -> dict[str, str | int]:
-        """Return number, names and sizes of the files, and the column."""
+        """Return number, names, sizes and a content hash of the files, and the column."""
         return files_identity(self.name, self._files) | {"documents": len(self), "column": self._key}
 
     def _column(self, block: int) -> Any:

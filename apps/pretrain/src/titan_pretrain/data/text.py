@@ -12,7 +12,8 @@ from typing import BinaryIO
 
 import numpy as np
 
-from titan_pretrain.data.files import data_files, files_identity
+from titan_pretrain.data.files import data_files
+from titan_pretrain.data.identity import files_identity
 from titan_pretrain.data.source import IndexedSource
 from titan_pretrain.errors import DataError
 
@@ -61,7 +62,7 @@ class TextSource(IndexedSource):
         return self._read(number, piece)
 
     def identity(self) -> dict[str, str | int]:
-        """Return number, names and sizes of the files."""
+        """Return number, names, sizes and a content hash of the files."""
         return files_identity(self.name, self._files) | {"documents": len(self)}
 
     def _read(self, number: int, piece: int) -> str:

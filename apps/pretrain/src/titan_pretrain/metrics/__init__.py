@@ -3,6 +3,7 @@
 * :mod:`~titan_pretrain.metrics.sinks`: metrics.jsonl, TensorBoard, Weights & Biases
 * :mod:`~titan_pretrain.metrics.progress`: the terminal
 * :mod:`~titan_pretrain.metrics.report`: report.html
+* :mod:`~titan_pretrain.metrics.outcome`: how the run ended
 * :mod:`~titan_pretrain.metrics.flops`: model FLOPs and MFU
 * :mod:`~titan_pretrain.metrics.environment`: the machine and the versions
 

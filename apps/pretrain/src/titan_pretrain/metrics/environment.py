@@ -14,6 +14,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from titan_pretrain.atomic import write_file
+
 if TYPE_CHECKING:
     import torch
 
@@ -55,9 +57,7 @@ def environment_facts(device: torch.device, *, world_size: int, precision: str) 
 
 def save_environment(run_dir: Path, facts: dict[str, str]) -> None:
     """Write ``facts`` to the run folder; a resumed run describes the machine it last ran on."""
-    temporary = run_dir / f"{FILE_NAME}.tmp"
-    temporary.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
-    temporary.replace(run_dir / FILE_NAME)
+    write_file(run_dir / FILE_NAME, json.dumps(facts, indent=2) + "\n")
 
 
 def _device(device: torch.device) -> dict[str, str]:

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from titan_pretrain.atomic import write_file
+
 __all__ = ["FILE_NAME", "MetricsFile", "Row", "read_rows"]
 
 FILE_NAME = "metrics.jsonl"
@@ -88,12 +90,7 @@ class MetricsFile:
 def _rewind(path: Path, step: int) -> Row | None:
     """Remove the rows after ``step`` in one atomic exchange; returns the last row that stays."""
     kept = list(_each_step_once(row for row in read_rows(path) if row["step"] <= step))
-    temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.writelines(to_line(row) for row in kept)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    write_file(path, "".join(to_line(row) for row in kept))
     return kept[-1] if kept else None
 
 

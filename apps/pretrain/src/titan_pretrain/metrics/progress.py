@@ -1,17 +1,19 @@
-"""What a run prints: one line per logged step, or a line that moves on a terminal."""
+"""What a run prints: one line per logged step, or on a terminal a line that moves with every step."""
 
 from __future__ import annotations
 
 import io
 import math
 import sys
-from typing import TextIO
+from typing import TextIO, cast
 
 from rich.console import Console
-from rich.progress import BarColumn, TextColumn
+from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
 from rich.progress import Progress as RichProgress
+from rich.text import Text
 
 from titan_pretrain.metrics import StepMetrics
+from titan_pretrain.terminal import LossyStream
 
 __all__ = ["Progress", "plain_line"]
 
@@ -57,6 +59,14 @@ def format_duration(seconds: float | None) -> str:
     return f"{hour}:{minute:02d}:{second:02d}" if hour else f"{minute}:{second:02d}"
 
 
+class _ElapsedColumn(ProgressColumn):
+    """The time since the start, which moves even during a long step."""
+
+    def render(self, task: Task) -> Text:
+        """Draw it."""
+        return Text(format_duration(task.elapsed))
+
+
 class Progress:
     """Prints a run's progress; rank 0 only.
 
@@ -68,11 +78,19 @@ class Progress:
 
     def __init__(self, total_steps: int, step: int = 0, stream: TextIO | None = None) -> None:
         self._total = total_steps
+        # Whoever read it may be gone (`| head`, a closed terminal): training goes on.
+        file = cast(TextIO, LossyStream(stream or sys.stdout or io.StringIO()))
         # Metrics are no prose: rich must neither wrap them nor find emoji and markup in paths.
-        self._console = Console(
-            file=stream or sys.stdout or io.StringIO(), soft_wrap=True, highlight=False, emoji=False
-        )
+        self._console = Console(file=file, soft_wrap=True, highlight=False, emoji=False)
         self._rich = self._start_rich(step) if self._console.is_terminal else None
+        self._measured: list[str] = []  # nothing yet
+        self._eta: list[str] = []
+
+    def advance(self, step: int) -> None:
+        """Move the line of a terminal to ``step``; cheap enough for every step."""
+        if self._rich is not None:
+            text = "  ".join((*self._measured, *self._eta))
+            self._rich.update(self._rich.task_ids[0], completed=step, text=text)
 
     def update(self, metrics: StepMetrics) -> None:
         """Show a logged step."""
@@ -81,26 +99,27 @@ class Progress:
             return
         fields = _fields(metrics, self._total)
         # The line must fit an 80-column terminal; the rest stands in metrics.jsonl.
-        text = "  ".join(fields[name] for name in ("loss", "speed", "skipped", "eta") if name in fields)
-        self._rich.update(self._rich.task_ids[0], completed=metrics.step, text=text)
+        self._measured = [fields[name] for name in ("loss", "speed", "skipped") if name in fields]
+        self._eta = [fields["eta"]]
+        self.advance(metrics.step)
+        self._rich.refresh()
 
     def say(self, text: str) -> None:
         """Print a line of its own; a progress line stays below it."""
-        try:
-            self._console.print(text, markup=False)
-            self._console.file.flush()  # a log file should show what a killed run did last
-        except OSError:  # the reader is gone (`| head`) or its disk is full: training goes on
-            self._console = Console(quiet=True)
+        self._console.print(text, markup=False)
+        self._console.file.flush()  # a log file should show what a killed run did last
 
     def close(self) -> None:
-        """Leave the progress line as it is and give the terminal back; may be called again."""
+        """Leave the last state on the terminal and give it back; may be called again."""
         if self._rich is not None:
+            self._rich.update(self._rich.task_ids[0], text="  ".join(self._measured))  # nobody waits any more
             self._rich.stop()
 
     def _start_rich(self, step: int) -> RichProgress:
         columns = (
             TextColumn("step {task.completed}/{task.total}", markup=False),
-            BarColumn(bar_width=16),
+            BarColumn(bar_width=12),
+            _ElapsedColumn(),
             TextColumn("{task.fields[text]}", markup=False),
         )
         progress = RichProgress(*columns, console=self._console, redirect_stdout=True, redirect_stderr=True)

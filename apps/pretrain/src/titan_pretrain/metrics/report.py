@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from titan_pretrain.atomic import write_file
 from titan_pretrain.config.dump import flatten, toml_value
 from titan_pretrain.config.load import load_config
 from titan_pretrain.config.sections import TrainConfig
@@ -23,6 +24,8 @@ from titan_pretrain.metrics import environment, jsonl
 from titan_pretrain.metrics.figures import Series, line_chart
 from titan_pretrain.metrics.flops import model_tflops, num_parameters
 from titan_pretrain.metrics.jsonl import Row
+from titan_pretrain.metrics.outcome import Outcome, read_outcome
+from titan_pretrain.terminal import prepare_streams
 
 __all__ = ["FILE_NAME", "write_report"]
 
@@ -45,10 +48,8 @@ def write_report(run_dir: Path) -> Path:
             f"run folder ({run_dir}) has no {jsonl.FILE_NAME}", hint="give a folder that a training run made"
         )
     path = run_dir / FILE_NAME
-    temporary = path.with_name(path.name + ".tmp")
     try:
-        temporary.write_text(_page(run_dir), encoding="utf-8")
-        temporary.replace(path)
+        write_file(path, _page(run_dir))
     except OSError as error:
         raise PretrainError(f"report ({path}) can't be written: {error.strerror or error}") from None
     return path
@@ -60,7 +61,7 @@ def _page(run_dir: Path) -> str:
     name = run_dir.resolve().name
     body = [
         f"<h1>{escape(name)}</h1>",
-        f'<p class="status">{escape(_status(rows, config))}</p>',
+        f'<p class="status">{escape(_status(rows, config, read_outcome(run_dir)))}</p>',
         _tiles(_final_figures(rows, config)),
         "<h2>Curves</h2>",
         _charts(rows),
@@ -95,13 +96,25 @@ def _read_environment(run_dir: Path) -> dict[str, str]:
     return {str(key): str(value) for key, value in facts.items()} if isinstance(facts, dict) else {}
 
 
-def _status(rows: Sequence[Row], config: TrainConfig | None) -> str:
-    done = rows[-1]["step"] if rows else 0
+def _status(rows: Sequence[Row], config: TrainConfig | None, outcome: Outcome | None) -> str:
+    """How far the run is and how it ended, then how often it was logged."""
+    done = outcome.step if outcome else rows[-1]["step"] if rows else 0
     if config is None:
-        return f"{done} steps logged"
-    total = config.training.steps
-    state = "complete" if done >= total else "not finished"
-    return f"{done} of {total} steps logged, {state}"
+        return _end(f"step {done}", outcome)
+    every = config.metrics.every
+    logged = "every step" if every == 1 else f"every {every} steps"
+    return f"{_end(f'step {done} of {config.training.steps}', outcome)}; logged {logged}"
+
+
+def _end(place: str, outcome: Outcome | None) -> str:
+    if outcome is None:
+        return f"running at {place}, or killed after it"
+    texts = {
+        "finished": f"finished at {place}",
+        "stopped": f"stopped at {place} by {outcome.cause}",
+        "failed": f"failed after {place}: {outcome.cause}",
+    }
+    return texts[outcome.state]
 
 
 def _column(rows: Iterable[Row], name: str) -> list[float | None]:
@@ -193,6 +206,7 @@ def _table(cells: Iterable[tuple[str, str, bool]]) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Command line: ``python -m titan_pretrain.metrics.report RUN_DIR``."""
+    prepare_streams()
     if len(arguments) != 1 or arguments[0].startswith("-"):
         print("usage: python -m titan_pretrain.metrics.report RUN_DIR", file=sys.stderr)  # noqa: T201
         return 0 if arguments in (["-h"], ["--help"]) else UsageError.exit_code

@@ -63,7 +63,10 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> FastTokenizer:
     )
     backend.train_from_iterator(iter(texts), trainer=trainer)
     if backend.get_vocab_size() <= len(pre_tokenizers.ByteLevel.alphabet()) + 3:
-        raise DataError("a tokenizer can't be trained: the documents have too little text")
+        raise DataError(
+            "a tokenizer can't be trained: the documents have too little text",
+            hint="give more text, or name a tokenizer by tokenizer.path",
+        )
     add_bos_template(backend, BOS)
     # The trainer numbers the special tokens first, in the order given.
     return FastTokenizer(backend, bos_id=0, eos_id=1, config={"pad_token": PAD})

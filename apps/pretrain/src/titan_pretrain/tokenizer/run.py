@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
+import shlex
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from titan_pretrain.atomic import new_folder
 from titan_pretrain.errors import DataError, UsageError
 from titan_pretrain.tokenizer.base import Tokenizer
 from titan_pretrain.tokenizer.bpe import train_bpe
@@ -21,7 +22,9 @@ __all__ = ["tokenizer_for_run"]
 _TRAINING_TEXT = 20_000_000  # characters; more changes a small vocabulary little
 
 
-def tokenizer_for_run(config: TrainConfig, source: DocumentSource, run_dir: Path) -> Tokenizer:
+def tokenizer_for_run(
+    config: TrainConfig, source: DocumentSource, run_dir: Path, *, say: Callable[[str], None] | None = None
+) -> Tokenizer:
     """Load or train the tokenizer of a run.
 
     With several ranks, call it on one rank first: it writes ``run_dir/tokenizer``, which the others load.
@@ -30,26 +33,36 @@ def tokenizer_for_run(config: TrainConfig, source: DocumentSource, run_dir: Path
         config: The run's config.
         source: Its training dataset; read only if a tokenizer must be trained.
         run_dir: The run's folder.
+        say: Told when a tokenizer is trained, which takes seconds.
 
     Raises:
         UsageError: The tokenizer has more tokens than the model has embedding rows.
         DataError: A tokenizer file or the dataset can't be read.
     """
     folder = run_dir / "tokenizer"
-    tokenizer = _choose(config, source, folder)
+    tokenizer = _choose(config, source, folder, say or _say_nothing)
     _check_vocab_size(tokenizer, config)
     if not folder.exists():  # a run folder is complete by itself: an export needs the tokenizer
-        _save_atomically(tokenizer, folder)
+        _save(tokenizer, folder)
     return tokenizer
 
 
-def _choose(config: TrainConfig, source: DocumentSource, own: Path) -> Tokenizer:
+def _say_nothing(_text: str) -> None:
+    pass
+
+
+def _choose(config: TrainConfig, source: DocumentSource, own: Path, say: Callable[[str], None]) -> Tokenizer:
     """The configured one, the run's own, that of the initial weights, or one trained now."""
     given = config.tokenizer.path or (own if own.exists() else _of_initial_weights(config))
     if given is not None:
         return load_tokenizer(given)
     size = config.tokenizer.vocab_size or config.model.vocab_size
-    return train_bpe(_first_characters(source, _TRAINING_TEXT), size)
+    reuse = shlex.quote(str(own))
+    say(f"training a tokenizer: vocab {size} on {source.name}; reuse it with --set tokenizer.path={reuse}")
+    tokenizer = train_bpe(_first_characters(source, _TRAINING_TEXT), size)
+    if tokenizer.vocab_size < size:
+        say(f"the tokenizer has {tokenizer.vocab_size} tokens: the text has no more pairs to merge")
+    return tokenizer
 
 
 def _of_initial_weights(config: TrainConfig) -> Path | None:
@@ -75,13 +88,10 @@ def _first_characters(source: DocumentSource, count: int) -> Iterator[str]:
             return
 
 
-def _save_atomically(tokenizer: Tokenizer, folder: Path) -> None:
-    """Write beside ``folder`` and rename: a killed run must not leave half a tokenizer."""
-    temporary = folder.with_name(folder.name + ".tmp")
+def _save(tokenizer: Tokenizer, folder: Path) -> None:
     try:
-        shutil.rmtree(temporary, ignore_errors=True)
-        tokenizer.save(temporary)
-        temporary.replace(folder)
+        with new_folder(folder) as temporary:
+            tokenizer.save(temporary)
     except OSError as error:
         raise DataError(f"the tokenizer can't be saved in {folder}: {error.strerror}") from None
 

@@ -17,6 +17,8 @@ from titan_pretrain.errors import UsageError
 from titan_pretrain.export import find_checkpoint
 from titan_pretrain.models.llama3 import Llama3
 from titan_pretrain.models.llama3.hf import hf_names, read_hf_config
+from titan_pretrain.trainer.nonfinite import check_finite
+from titan_pretrain.trainer.resume import changed_function
 
 __all__ = ["build_model", "load_initial_weights"]
 
@@ -66,7 +68,9 @@ def load_initial_weights(model: nn.Module, config: TrainConfig) -> list[str]:
     path = find_checkpoint(Path(source).expanduser())
     manager = CheckpointManager(path.parent, keep=1, read_only=True)
     loaded = manager.load(path, model=model)
-    return [f"weights from {loaded.path} (step {loaded.step})", *loaded.notes]
+    check_finite(f"checkpoint.init_from ({loaded.path})", model)
+    warnings = changed_function(loaded.trainer["config"], config)
+    return [f"weights from {loaded.path} (step {loaded.step})", *warnings, *loaded.notes]
 
 
 def _check_same_shape(config: TrainConfig, folder: Path) -> None:
@@ -78,5 +82,6 @@ def _check_same_shape(config: TrainConfig, folder: Path) -> None:
     if differing:
         raise UsageError(
             f"checkpoint.init_from ({folder}) holds another model: {'; '.join(differing)}",
-            hint="set these model options to the folder's values",
+            hint="set these model options to the folder's values; for another rope_theta on purpose (for a "
+            "longer context) change it in the folder's config.json too",
         )

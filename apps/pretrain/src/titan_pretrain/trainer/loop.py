@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from functools import partial
 from typing import Any, NoReturn
 
 import torch
@@ -10,6 +11,7 @@ import torch.distributed as dist
 
 from titan_pretrain.data import Batch
 from titan_pretrain.errors import PretrainError, TrainingError
+from titan_pretrain.trainer.nonfinite import give_up, save_if_finite
 from titan_pretrain.trainer.observe import Observer
 from titan_pretrain.trainer.optim import lr_at, set_lr
 from titan_pretrain.trainer.setup import Setup
@@ -61,7 +63,9 @@ class Loop:
         lr = lr_at(step, self.config.training.steps, self.config.optim.lr, self.config.lr)
         set_lr(self.state.optimizer, lr)
         result = self.stepper.step(batches, num_valid)
-        self._check(result, cursor)
+        if self._is_hopeless(result):
+            with self.observer.paused():
+                give_up(self.state, result, cursor, again=partial(self.stepper.can_step, batches, num_valid))
         self.state.step = step
         self.state.tokens += self.setup.tokens_per_step
         self._observe(result, lr)
@@ -88,8 +92,7 @@ class Loop:
     def _give_up_reading(self, failure: PretrainError | None, cursor: dict[str, Any]) -> NoReturn:
         """Save what was trained, then stop on every rank."""
         if self._unsaved() and self.state.step:
-            with self.observer.paused():
-                self.state.save(data=cursor)
+            self._save(data=cursor, retain=False)
         raise failure or TrainingError("stopped, because another rank can't read its data")
 
     def _observe(self, result: StepResult, lr: float) -> None:
@@ -102,45 +105,19 @@ class Loop:
         if every and self.state.step % every == 0:
             self._save()
 
-    def _check(self, result: StepResult, cursor: dict[str, Any]) -> None:
-        """Stop when the weights can't be trained on; the last good state is saved first."""
-        if result.updated:
-            return
+    def _is_hopeless(self, result: StepResult) -> bool:
+        """Whether the run can't go on; a skipped step, or a few, are loss scaling at work."""
         scaler = self.state.scaler
         limit = self.config.training.loss_scaling.max_skips_in_a_row
-        if scaler.enabled and scaler.skips_in_a_row < limit:
-            return
-        ranks = self._ranks_with_bad_loss(result)
-        step = self.state.step + 1
-        with self.observer.paused():
-            saved = self.state.save(data=cursor, retain=False)
-        if scaler.enabled:
-            what = f"{limit} steps in a row had non-finite gradients (loss scale {scaler.scale:g})"
-            hint = 'lower optim.lr, or look for a layer that overflows fp16 with training.precision = "fp32"'
-        else:
-            what = "the loss or its gradient is not finite"
-            hint = "lower optim.lr, raise lr.warmup_steps, or look at the data of this step"
-        raise TrainingError(
-            f"step {step}: {what}; {ranks}. The state before this step is saved in {saved}",
-            hint=hint,
-        )
-
-    def _ranks_with_bad_loss(self, result: StepResult) -> str:
-        finite = torch.tensor([int(torch.isfinite(result.loss).item())])
-        gathered = [torch.zeros_like(finite) for _ in range(self.setup.runtime.world_size)]
-        dist.all_gather(gathered, finite)
-        bad = [str(rank) for rank, flag in enumerate(gathered) if not flag.item()]
-        if not bad:
-            return "the loss is finite on every rank, so the backward pass overflowed"
-        return f"the loss is not finite on rank {', '.join(bad)}"
+        return not (result.updated or (scaler.enabled and scaler.skips_in_a_row < limit))
 
     def _unsaved(self) -> bool:
         """Whether the present step has no checkpoint yet."""
         return self.state.checkpoints.steps()[-1:] != [self.state.step]
 
-    def _save(self) -> None:
+    def _save(self, *, data: dict[str, Any] | None = None, retain: bool = True) -> None:
         with self.observer.paused():
-            self.state.save()
+            save_if_finite(self.state, data=data, retain=retain)
 
     def _stopped(self) -> int:
         if self._unsaved():

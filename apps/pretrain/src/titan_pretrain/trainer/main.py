@@ -8,10 +8,13 @@ from functools import partial
 import torch
 
 from titan_parallel.runtime import Runtime, on_main, start
+from titan_pretrain.cli.messages import note
+from titan_pretrain.config.run_folder import discard_unstarted
 from titan_pretrain.config.sections import TrainConfig
 from titan_pretrain.trainer.build import load_initial_weights
 from titan_pretrain.trainer.failures import explain
 from titan_pretrain.trainer.loop import Loop
+from titan_pretrain.trainer.nonfinite import check_finite
 from titan_pretrain.trainer.observe import Observer
 from titan_pretrain.trainer.resume import Start, changed_options, find_start
 from titan_pretrain.trainer.setup import Setup
@@ -47,7 +50,16 @@ def run(config: TrainConfig, *, resume: str | None = None) -> int:
 
 def _run(config: TrainConfig, resume: str | None, runtime: Runtime) -> int:
     begin = on_main(partial(find_start, config, resume, runtime.attempt))
-    setup = Setup.create(config, runtime, begin.run_dir)
+    try:
+        return _train(config, runtime, begin)
+    except BaseException:
+        if begin.made_here and runtime.is_main:
+            discard_unstarted(begin.run_dir)
+        raise
+
+
+def _train(config: TrainConfig, runtime: Runtime, begin: Start) -> int:
+    setup = Setup.create(config, runtime, begin.run_dir, say=note)
     with Observer(setup) as observer:
         state = setup.build_state()
         notes = _load(state, config, begin)
@@ -55,7 +67,7 @@ def _run(config: TrainConfig, resume: str | None, runtime: Runtime) -> int:
         loop = Loop(setup, state, stepper, observer, setup.build_validator(state, stepper))
         observer.start(state, notes)
         code = loop.run()
-        observer.finish(state.checkpoints.latest(), finished=code == 0)
+        observer.finish(state, code)
     return code
 
 
@@ -72,7 +84,10 @@ def _load(state: RunState, config: TrainConfig, begin: Start) -> list[str]:
     if begin.checkpoint is None:
         return load_initial_weights(state.model, config)
     loaded = state.load(begin.checkpoint, on_corrupt=config.checkpoint.on_corrupt)
+    check_finite(f"checkpoint {loaded.path}", state.model, state.optimizer)
     notes = [f"resumed from {loaded.path} (step {loaded.step})", *loaded.notes]
-    if loaded.step >= config.training.steps:
-        notes.append(f"all training.steps ({config.training.steps}) are done; raise it to train on")
+    steps = config.training.steps
+    if loaded.step >= steps:
+        more = f"--set training.steps={loaded.step + steps}"
+        notes.append(f"nothing to do: training.steps ({steps}) are done; to train on, raise it: {more}")
     return notes + changed_options(loaded.trainer["config"], config)

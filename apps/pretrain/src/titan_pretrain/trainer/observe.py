@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import shlex
+import signal
+import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import TracebackType
+from typing import Literal
 
 import torch.distributed as dist
 
 from titan_alloc.memory import memory_stats
 from titan_pretrain._version import __version__
+from titan_pretrain.atomic import write_file
+from titan_pretrain.cli.messages import program_as_typed
 from titan_pretrain.config.dump import to_toml
+from titan_pretrain.config.run_folder import unwritable_run_folder
 from titan_pretrain.data import IndexedSource
-from titan_pretrain.errors import PretrainError, TrainingError
+from titan_pretrain.errors import PretrainError
 from titan_pretrain.metrics import StepMetrics
 from titan_pretrain.metrics.environment import environment_facts, save_environment
 from titan_pretrain.metrics.flops import model_flops_utilization, num_parameters
+from titan_pretrain.metrics.outcome import Outcome, clear_outcome, save_outcome
 from titan_pretrain.metrics.progress import Progress
 from titan_pretrain.metrics.sinks import MetricsWriter
 from titan_pretrain.trainer.setup import Setup
@@ -25,6 +33,8 @@ from titan_pretrain.trainer.state import RunState
 from titan_pretrain.trainer.step import StepResult
 
 __all__ = ["Observer"]
+
+CONFIG = "config.toml"
 
 
 class Observer:
@@ -45,19 +55,27 @@ class Observer:
         self._since = 0.0
         self._paused = 0.0
         self._tokens = 0
+        self._state: RunState | None = None
 
     def __enter__(self) -> Observer:
         """Nothing is opened before :meth:`start`."""
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._closing.close()
+        if error is not None:
+            self._record("failed", str(error) or type(error).__name__)
 
     def start(self, state: RunState, notes: Sequence[str]) -> None:
         """Open the run's files and say what will happen; training starts or continues now."""
+        self._state = state
         if self.setup.runtime.is_main:
             run_dir = self.setup.run_dir
-            self._describe_run(run_dir)
+            # A resume that has nothing to do must not leave its options as those of the run.
+            if state.step < self.config.training.steps or not (run_dir / CONFIG).exists():
+                self._describe_run(run_dir)
             if not self.quiet:
                 self.progress = Progress(self.config.training.steps, step=state.step)
                 self._closing.callback(self.progress.close)
@@ -68,7 +86,9 @@ class Observer:
         self._restart_clock(state.tokens)
 
     def step(self, state: RunState, result: StepResult, lr: float) -> None:
-        """Log the step that was just done, if it is one to be logged; every rank calls it."""
+        """Show the step that was just done, and log it if it is one to be logged; every rank calls it."""
+        if self.progress is not None:
+            self.progress.advance(state.step)
         last = state.step == self.config.training.steps
         if state.step % self.config.metrics.every and state.step != 1 and not last:
             return
@@ -102,20 +122,32 @@ class Observer:
         finally:
             self._paused += time.perf_counter() - started
 
-    def finish(self, checkpoint: Path | None, *, finished: bool) -> None:
-        """Write the report and tell where everything is and what can be done with it."""
+    def finish(self, state: RunState, code: int) -> None:
+        """Write the report and tell where everything is and what can be done with it.
+
+        Args:
+            state: the run's state at its end.
+            code: the exit code: 0, or 128 and the number of the signal that stopped the run.
+        """
         self._closing.close()
+        self._record("stopped" if code else "finished", signal.Signals(code - 128).name if code else "")
         if self.progress is None:
             return
-        run_dir = self.setup.run_dir
+        run_dir, checkpoint = self.setup.run_dir, state.checkpoints.latest()
         lines = [f"run folder  {run_dir}", f"metrics     {run_dir / 'metrics.jsonl'}"]
         if self.config.metrics.report:
             lines.append(f"report      {_try_report(run_dir)}")
         if checkpoint is not None:
             lines.append(f"checkpoint  {checkpoint}")
-            lines.append(f"next        {_next_command(run_dir, finished)}")
+            lines.append(f"next        {_next_command(run_dir, finished=code == 0)}")
         for line in lines:
             self.progress.say(line)
+
+    def _record(self, ended: Literal["finished", "stopped", "failed"], cause: str) -> None:
+        if self.writer is None or self._state is None:
+            return
+        with suppress(OSError):  # a full disk must not turn a finished run into a failure
+            save_outcome(self.setup.run_dir, Outcome(ended, self._state.step, cause))
 
     def _introduction(self) -> list[str]:
         model, runtime, precision = self.config.model, self.setup.runtime, self.setup.precision
@@ -129,13 +161,11 @@ class Observer:
 
     def _describe_run(self, run_dir: Path) -> None:
         try:
-            (run_dir / "config.toml").write_text(to_toml(self.config), encoding="utf-8")
+            write_file(run_dir / CONFIG, to_toml(self.config))
             save_environment(run_dir, self._environment())
+            clear_outcome(run_dir)
         except OSError as error:
-            raise TrainingError(
-                f"run folder ({run_dir}) can't be written: {error.strerror or error}",
-                hint="make room or mend the permissions, or set another run.dir",
-            ) from None
+            raise unwritable_run_folder(run_dir, error) from None
 
     def _environment(self) -> dict[str, str]:
         runtime = self.setup.runtime
@@ -176,11 +206,11 @@ class Observer:
         )
 
 
-def _next_command(run_dir: Path, finished: bool) -> str:
-    folder = shlex.quote(str(run_dir))
+def _next_command(run_dir: Path, *, finished: bool) -> str:
+    program, folder = program_as_typed(), shlex.quote(str(run_dir))
     if not finished:
-        return f"titan-pretrain --resume {folder}"
-    return f"titan-pretrain export --to hf {folder} {shlex.quote(str(run_dir / 'hf'))}"
+        return f"{program} --resume {folder}"
+    return f"{program} export --to hf {folder} {shlex.quote(str(run_dir / 'hf'))}"
 
 
 def _try_report(run_dir: Path) -> str:
@@ -190,4 +220,5 @@ def _try_report(run_dir: Path) -> str:
     try:
         return str(write_report(run_dir))
     except PretrainError as error:
-        return f"can't be written ({error}); later: python -m titan_pretrain.metrics.report {run_dir}"
+        again = f"{shlex.quote(sys.executable)} -m titan_pretrain.metrics.report {shlex.quote(str(run_dir))}"
+        return f"can't be written ({error}); later: {again}"

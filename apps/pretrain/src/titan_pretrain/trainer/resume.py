@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from titan_pretrain.atomic import write_file
 from titan_pretrain.config.dump import difference
 from titan_pretrain.config.run_folder import (
     CHECKPOINTS,
@@ -18,21 +19,32 @@ from titan_pretrain.config.run_folder import (
     latest_run_folder,
     new_run_folder,
     newest_checkpoint,
+    unwritable_run_folder,
 )
 from titan_pretrain.config.sections import TrainConfig
 from titan_pretrain.errors import UsageError
 
-__all__ = ["Start", "changed_options", "find_start"]
+__all__ = ["Start", "changed_function", "changed_options", "find_start"]
 
 _ELASTIC_JOB = ".elastic-job"
+_SHAPE = ("name", "dim", "n_layers", "n_heads", "n_kv_heads", "ffn_dim", "vocab_size", "tied_embeddings")
+"""Model options without which a checkpoint's weights have no meaning; others may change on a resume."""
+_FUNCTION = ("rope_theta", "rope_scaling", "norm_eps")
+"""Model options with which the same weights compute something else."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """A run folder, and the checkpoint to continue from if there is one."""
+    """A run folder, and the checkpoint to continue from if there is one.
+
+    Attributes:
+        made_here: whether this process has just made the folder, and so removes it if nothing
+            comes of the run.
+    """
 
     run_dir: Path
     checkpoint: Path | None
+    made_here: bool = False
 
 
 def find_start(config: TrainConfig, resume: str | None, attempt: int) -> Start:
@@ -62,15 +74,15 @@ def find_start(config: TrainConfig, resume: str | None, attempt: int) -> Start:
 
 def _first_start(config: TrainConfig, resume: str | None) -> Start:
     if resume is None:
-        return Start(_new_folder(config), None)
-    if resume == "auto":
-        latest = latest_run_folder(config)
-        return Start(latest, newest_checkpoint(latest)) if latest else Start(_new_folder(config), None)
-    return _from_path(config, Path(resume).expanduser())
+        return _new_start(config, None)
+    if resume != "auto":
+        return _from_path(config, Path(resume).expanduser())
+    latest = latest_run_folder(config)
+    return _from_path(config, latest) if latest else _new_start(config, None)
 
 
 def changed_options(saved: Mapping[str, Any], config: TrainConfig) -> list[str]:
-    """One line that names the options set otherwise than when the checkpoint was saved; or none.
+    """Lines that name the options set otherwise than when the checkpoint was saved, warnings first.
 
     Args:
         saved: the config stored in the checkpoint.
@@ -80,8 +92,31 @@ def changed_options(saved: Mapping[str, Any], config: TrainConfig) -> list[str]:
         changes = difference(TrainConfig.model_validate(saved), config)
     except ValidationError:  # written by another version
         return []
-    shown = [f"{name} {old!r} -> {new!r}" for name, (old, new) in changes.items()]
-    return [f"changed since that checkpoint: {', '.join(shown)}"] if shown else []
+    shown = [
+        f"{name} {old!r} -> {new!r}"
+        for name, (old, new) in changes.items()
+        if not name.startswith(tuple(f"model.{key}" for key in _FUNCTION))
+    ]
+    warnings = changed_function(saved, config)
+    return warnings + ([f"changed since that checkpoint: {', '.join(shown)}"] if shown else [])
+
+
+def changed_function(saved: Mapping[str, Any], config: TrainConfig) -> list[str]:
+    """A warning for each option that makes another function of the checkpoint's weights.
+
+    It is no error: training for a longer context raises ``model.rope_theta`` on purpose.
+
+    Args:
+        saved: the config stored in the checkpoint.
+        config: the config in force.
+    """
+    model, ours = saved.get("model", {}), config.model.model_dump(mode="json")
+    return [
+        f"warning: model.{key} {model[key]!r} -> {ours[key]!r}: the weights were trained with the former, so "
+        "the loss rises at first; unless that is meant (for a longer context, say), stop and set it back"
+        for key in _FUNCTION
+        if key in model and model[key] != ours[key]
+    ]
 
 
 def _from_path(config: TrainConfig, path: Path) -> Start:
@@ -89,22 +124,46 @@ def _from_path(config: TrainConfig, path: Path) -> Start:
         checkpoint = newest_checkpoint(path)
         if checkpoint is None:
             raise UsageError(f"--resume ({path}) has no complete checkpoint", hint="start without --resume")
+        _refuse_other_model(config, checkpoint)
         return Start(path, checkpoint)
     if (path / "manifest.json").is_file():
+        _refuse_other_model(config, path)
         run_dir = path.resolve().parent.parent
         if path.resolve().parent.name == CHECKPOINTS and newest_checkpoint(run_dir) == path.resolve():
             return Start(run_dir, path)
-        return Start(_new_folder(config), path)
+        return _new_start(config, path)
     raise UsageError(
         f"--resume ({path}) is neither a run folder nor a checkpoint",
         hint="give auto, a folder like runs/NAME-TIME, or one like runs/NAME-TIME/checkpoints/step-00000100",
     )
 
 
-def _new_folder(config: TrainConfig) -> Path:
-    """The folder the launcher made, or a new one."""
+def _refuse_other_model(config: TrainConfig, checkpoint: Path) -> None:
+    """Name the options in which the models differ, before the weights are found not to fit."""
+    from titan_parallel.checkpoint import CheckpointReader  # torch takes seconds
+    from titan_parallel.errors import CheckpointError
+
+    try:
+        saved = CheckpointReader(checkpoint).trainer()["config"]["model"]
+    except (CheckpointError, KeyError, TypeError):
+        return  # loading it tells what is wrong
+    ours = config.model.model_dump()
+    changes = [
+        f"model.{key} {saved.get(key)!r} -> {ours[key]!r}" for key in _SHAPE if saved.get(key) != ours[key]
+    ]
+    if changes:
+        raise UsageError(
+            f"--resume ({checkpoint}) holds another model: {', '.join(changes)}",
+            hint="set these options back, or start a new run without --resume",
+        )
+
+
+def _new_start(config: TrainConfig, checkpoint: Path | None) -> Start:
+    """In the folder the launcher made, or a new one."""
     given = os.environ.get(RUN_DIR_VARIABLE)
-    return Path(given) if given else new_run_folder(config)
+    if given:
+        return Start(Path(given), checkpoint)
+    return Start(new_run_folder(config), checkpoint, made_here=True)
 
 
 def _elastic_job() -> str | None:
@@ -115,8 +174,12 @@ def _elastic_job() -> str | None:
 
 def _leave_mark(folder: Path) -> None:
     job = _elastic_job()
-    if job is not None:
-        (folder / _ELASTIC_JOB).write_text(job)
+    if job is None:
+        return
+    try:
+        write_file(folder / _ELASTIC_JOB, job)
+    except OSError as error:
+        raise unwritable_run_folder(folder, error) from None
 
 
 def _own_folder(config: TrainConfig) -> Path | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,7 +11,7 @@ from titan_parallel.checkpoint import CheckpointManager
 from titan_parallel.loss_scaling import DynamicLossScaler
 from titan_parallel.mesh import ParallelDims
 from titan_parallel.precision import Precision, resolve_precision
-from titan_parallel.runtime import Runtime, on_main
+from titan_parallel.runtime import Runtime, on_every, on_main
 from titan_pretrain.config.run_folder import CHECKPOINTS
 from titan_pretrain.config.sections import DataConfig, TrainConfig
 from titan_pretrain.data import DocumentSource, TokenLoader, build_source
@@ -19,7 +20,7 @@ from titan_pretrain.trainer.build import build_model
 from titan_pretrain.trainer.optim import build_optimizer
 from titan_pretrain.trainer.state import RunState
 from titan_pretrain.trainer.step import Stepper
-from titan_pretrain.trainer.validate import Validator
+from titan_pretrain.trainer.validate import Validator, naming_validation
 
 __all__ = ["Setup"]
 
@@ -37,15 +38,24 @@ class Setup:
     tokenizer: Tokenizer
 
     @classmethod
-    def create(cls, config: TrainConfig, runtime: Runtime, run_dir: Path) -> Setup:
-        """Open the dataset and the tokenizer and settle degrees and precision; every rank calls it."""
+    def create(
+        cls, config: TrainConfig, runtime: Runtime, run_dir: Path, *, say: Callable[[str], None] | None = None
+    ) -> Setup:
+        """Open the dataset and the tokenizer and settle degrees and precision; every rank calls it.
+
+        Args:
+            config: the run's config.
+            runtime: this rank.
+            run_dir: the run's folder.
+            say: told on rank 0 what takes a while.
+        """
         parallel = config.parallel
         dims = ParallelDims.resolve(
             runtime.world_size, dp_replicate=parallel.dp_replicate, dp_shard=parallel.dp_shard
         )
-        source = build_source(config.data, seed=config.training.seed)
+        source = on_every(partial(build_source, config.data, seed=config.training.seed))
         # Rank 0 trains the tokenizer if there is none; afterwards all ranks load the same files.
-        on_main(partial(_prepare_tokenizer, config, source, run_dir))
+        on_main(partial(_prepare_tokenizer, config, source, run_dir, say))
         return cls(
             config=config,
             runtime=runtime,
@@ -101,17 +111,26 @@ class Setup:
         )
 
     def build_validator(self, state: RunState, stepper: Stepper) -> Validator | None:
-        """Validation as configured; None when it is off."""
+        """Validation as configured; None when it is off.
+
+        Its batches are read once, so that data that can't be validated on ends the run here and not at
+        the first validation; every rank calls it.
+        """
         validation = self.config.validation
         if not validation.every:
             return None
-        data = validation.data or self.config.data
-        source = (
-            self.source if validation.data is None else build_source(data, seed=self.config.training.seed)
-        )
-        holdout = validation.holdout if validation.data is None else 0.0
-        loader = self._loader(data, source, holdout=holdout, validation=True)
-        return Validator(state.model, stepper, loader, validation.batches)
+        with naming_validation(validation):
+            loader = on_every(self._validation_loader)
+            validator = Validator(state.model, stepper, loader, validation.batches)
+            validator.try_data()
+        return validator
+
+    def _validation_loader(self) -> TokenLoader:
+        validation = self.config.validation
+        if validation.data is None:
+            return self._loader(self.config.data, self.source, holdout=validation.holdout, validation=True)
+        source = build_source(validation.data, seed=self.config.training.seed)
+        return self._loader(validation.data, source, holdout=0.0, validation=True)
 
     def _training_loader(self) -> TokenLoader:
         validation = self.config.validation
@@ -138,5 +157,7 @@ class Setup:
         )
 
 
-def _prepare_tokenizer(config: TrainConfig, source: DocumentSource, run_dir: Path) -> None:
-    tokenizer_for_run(config, source, run_dir)
+def _prepare_tokenizer(
+    config: TrainConfig, source: DocumentSource, run_dir: Path, say: Callable[[str], None] | None
+) -> None:
+    tokenizer_for_run(config, source, run_dir, say=say)

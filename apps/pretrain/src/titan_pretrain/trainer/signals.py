@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import signal
-import sys
 from types import FrameType
 
+from titan_pretrain.cli.messages import note
 from titan_pretrain.terminal import show_cursor
 
 __all__ = ["StopRequest"]
@@ -41,4 +41,4 @@ class StopRequest:
         self.signal = number
         if self.speaks:
             name = signal.Signals(number).name
-            sys.stderr.write(f"\n{name}: stopping after this step; once more stops at once\n")
+            note(f"\n{name}: stopping after this step; once more stops at once")

@@ -31,6 +31,7 @@ class RunState:
         config: saved along, so that a checkpoint explains itself.
         step: optimizer steps done, skipped ones included.
         tokens: tokens seen by all ranks.
+        origin: what the run continues from, of this or another run.
     """
 
     model: nn.Module
@@ -41,6 +42,7 @@ class RunState:
     config: TrainConfig
     step: int = 0
     tokens: int = 0
+    origin: Loaded | None = None
 
     def save(self, *, data: dict[str, Any] | None = None, retain: bool = True) -> Path:
         """Write a checkpoint; every rank calls it.
@@ -77,6 +79,7 @@ class RunState:
         )
         for group, values in zip(self.optimizer.param_groups, configured, strict=True):
             group.update(values)  # what the user asks for now, not what was in force at the save
+        self.origin = loaded
         self.step = loaded.trainer["step"]
         self.tokens = loaded.trainer["tokens"]
         saved_scaling = loaded.trainer["config"]["training"]["loss_scaling"]
@@ -86,6 +89,13 @@ class RunState:
         if loaded.per_rank is not None:
             _set_rng_state(loaded.per_rank["rng"])
         return loaded
+
+    def earlier_checkpoint(self) -> Path | None:
+        """The newest checkpoint of a step before this one, in this run or the one it continues."""
+        own = self.checkpoints.latest(before=self.step)
+        if own is None and self.origin is not None and self.origin.step < self.step:
+            return self.origin.path
+        return own
 
 
 def _rng_state() -> dict[str, torch.Tensor]:

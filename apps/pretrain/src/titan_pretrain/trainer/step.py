@@ -58,12 +58,7 @@ class Stepper:
             batches: this rank's micro-batches.
             num_valid: labels with a loss in all micro-batches of all ranks.
         """
-        loss = torch.zeros((), device=self.device)
-        for batch in batches:
-            part = self.loss_sum(batch) / max(1, num_valid)
-            self.scaler.scale_loss(part).backward()  # type: ignore[no-untyped-call]
-            loss += part.detach()
-        norm = measure_gradients(self.model.parameters(), loss_scale=self.scaler.scale)
+        loss, norm = self._accumulate(batches, num_valid)
         if norm.finite:
             scale_gradients_(
                 self.model.parameters(), norm, loss_scale=self.scaler.scale, max_norm=self.max_grad_norm
@@ -72,6 +67,21 @@ class Stepper:
         self.optimizer.zero_grad(set_to_none=True)
         self.scaler.update(norm.finite)
         return StepResult(loss, norm, updated=norm.finite)
+
+    def can_step(self, batches: Sequence[Batch], num_valid: int) -> bool:
+        """Whether a step would update: all gradients are finite.  Changes nothing; every rank calls it."""
+        _, norm = self._accumulate(batches, num_valid)
+        self.optimizer.zero_grad(set_to_none=True)
+        return norm.finite
+
+    def _accumulate(self, batches: Sequence[Batch], num_valid: int) -> tuple[Tensor, GradientNorm]:
+        """Loss and norm of the gradients, which stay in ``.grad``, multiplied by the loss scale."""
+        loss = torch.zeros((), device=self.device)
+        for batch in batches:
+            part = self.loss_sum(batch) / max(1, num_valid)
+            self.scaler.scale_loss(part).backward()  # type: ignore[no-untyped-call]
+            loss += part.detach()
+        return loss, measure_gradients(self.model.parameters(), loss_scale=self.scaler.scale)
 
     def loss_sum(self, batch: Batch) -> Tensor:
         """Sum of the token losses of one micro-batch, fp32 scalar."""

@@ -30,7 +30,8 @@ def export_safetensors(
 ) -> Path:
     """Write a folder that ``transformers`` loads; run it on one process.
 
-    The folder appears under its name when it is complete.  Memory holds about ``max_shard_bytes``.
+    The folder appears under its name when it is complete; an empty one is filled then, for it may be the
+    current folder or a file system of its own.  Memory holds about ``max_shard_bytes``.
 
     Args:
         tensors: name in the folder and a function that reads the tensor, called once and in order.
@@ -47,15 +48,16 @@ def export_safetensors(
     """
     out = Path(out)
     _refuse_occupied(out)
-    partial = out.with_name(f".{out.name}.writing-{socket.gethostname()}-{os.getpid()}")
+    target = out.resolve()  # a link stays one
+    partial = _partial(target)
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        _remove_leftovers(out)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _remove_leftovers(target)
         partial.mkdir()
         _Shards(partial, max_shard_bytes, {"format": "pt", **(metadata or {})}).write(tensors)
         if extras is not None:
             extras(partial)
-        _publish(partial, out)
+        _publish(partial, target)
     except (OSError, SafetensorError) as error:
         free = shutil.disk_usage(_existing(out)).free
         raise CheckpointWriteError(
@@ -73,6 +75,11 @@ def _refuse_occupied(out: Path) -> None:
     if out.exists():
         kind = "is not empty" if out.is_dir() else "is a file"
         raise CheckpointWriteError(f"export folder ({out}) {kind}: name a new one or remove it first")
+
+
+def _partial(out: Path) -> Path:
+    suffix = f"writing-{socket.gethostname()}-{os.getpid()}"
+    return out / f".{suffix}" if out.is_dir() else out.with_name(f".{out.name}.{suffix}")
 
 
 def _remove_leftovers(out: Path) -> None:
@@ -103,8 +110,14 @@ def _publish(partial: Path, out: Path) -> None:
         with path.open("rb") as file:
             os.fsync(file.fileno())
     layout.sync(partial)
-    partial.rename(out)  # replaces an empty folder
-    layout.sync(out.parent)
+    if out.is_dir():
+        for path in sorted(partial.iterdir()):
+            path.rename(out / path.name)
+        partial.rmdir()
+        layout.sync(out)
+    else:
+        partial.rename(out)
+        layout.sync(out.parent)
 
 
 def _umask() -> int:

@@ -75,7 +75,8 @@ def load_safetensors(
 
     Raises:
         CheckpointNotFoundError: no such folder, or none of safetensors files.
-        CheckpointCorruptError: a file is missing, truncated or no safetensors file.
+        CheckpointCorruptError: a file is missing, truncated or no safetensors file, or holds values
+            that are not finite.
         CheckpointMismatchError: the weights of another model, or values that overflow the
             parameter's dtype (bf16 weights in an fp16 parameter, say).
     """
@@ -90,9 +91,10 @@ def load_safetensors(
 
     doing = f"loading {folder}"
     tensors, found, absent = collective.together(plan, doing=doing, error=CheckpointCorruptError)
-    collective.together(
-        lambda: _copy_all(folder, tensors, found, dtype), doing=doing, error=CheckpointCorruptError
+    of_ranks = collective.gather(
+        lambda: _copy_all(tensors, found, dtype), doing=doing, error=CheckpointCorruptError
     )
+    _refuse_bad(folder, of_ranks)
     return LoadedWeights(list(found), absent, _cast_notes(tensors, found))
 
 
@@ -164,24 +166,50 @@ def _compare(
 
 
 def _copy_all(
-    folder: Path, tensors: Mapping[str, Tensor], found: Mapping[str, _Stored], dtype: torch.dtype | None
-) -> None:
-    overflowed = []
+    tensors: Mapping[str, Tensor], found: Mapping[str, _Stored], dtype: torch.dtype | None
+) -> tuple[list[str], list[str]]:
+    """Copy this rank's parts.
+
+    Returns:
+        What is not finite in the files, and what no longer is as the parameter's dtype.
+    """
+    stored, overflowed = [], []
     for file in sorted({place.file for place in found.values()}):
         with safe_open(file, framework="pt") as source:
             for name, place in found.items():
-                if place.file == file and not _copy(source.get_slice(place.name), tensors[name], dtype):
+                if place.file != file:
+                    continue
+                value, local = _copy(source.get_slice(place.name), tensors[name], dtype)
+                if torch.isfinite(local).all():
+                    continue
+                if torch.isfinite(value.float()).all():
                     overflowed.append(f"{name} as {dtype_name(dtype or tensors[name].dtype)}")
+                else:
+                    stored.append(f"{place.name} in {file.name}")
+    return stored, overflowed
+
+
+def _refuse_bad(folder: Path, of_ranks: list[tuple[list[str], list[str]]]) -> None:
+    """Refuse what can't be trained on; several ranks may name one tensor, of which each has a part."""
+    stored, overflowed = (
+        list(dict.fromkeys(name for names in of_kind for name in names))
+        for of_kind in zip(*of_ranks, strict=True)
+    )
+    if stored:
+        raise CheckpointCorruptError(
+            f"weights in {folder} are not finite (NaN or infinity): {listed(stored)}; the file is damaged, "
+            "or the training that wrote it had diverged: fetch it again, or take an earlier checkpoint of it"
+        )
     if overflowed:
         raise CheckpointMismatchError(
-            f"weights in {folder} are not finite or too large for the parameter: {listed(overflowed)}; "
+            f"weights in {folder} are too large for the parameter: {listed(overflowed)}; "
             "use float32 parameters"
         )
 
 
 @torch.no_grad()
-def _copy(source: Any, target: Tensor, dtype: torch.dtype | None) -> bool:
-    """Copy this rank's part; whether all of it is finite afterwards."""
+def _copy(source: Any, target: Tensor, dtype: torch.dtype | None) -> tuple[Tensor, Tensor]:
+    """Copy this rank's part; returns it as stored and as copied."""
     local = target
     part: tuple[slice, ...] = tuple(slice(0, size) for size in target.shape)
     if isinstance(target, DTensor):
@@ -192,7 +220,7 @@ def _copy(source: Any, target: Tensor, dtype: torch.dtype | None) -> bool:
         part = tuple(slice(start, start + size) for start, size in zip(offsets, sizes, strict=True))
     value: Tensor = source[part]
     local.copy_(value if dtype is None else value.to(dtype))
-    return bool(torch.isfinite(local).all())
+    return value, local
 
 
 def _cast_notes(tensors: Mapping[str, Tensor], found: Mapping[str, _Stored]) -> list[str]:

@@ -8,6 +8,7 @@
         .step-00000020.writing/   being written
         .step-00000010.replaced/  superseded by another save of the same step
         .step-00000000.deleting/  past retention
+        .probe/                   being tried whether all ranks can write here
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ __all__ = [
     "FolderLock",
     "clean",
     "partial_path",
+    "probe_path",
     "publish",
     "reading",
     "retain",
@@ -39,9 +41,11 @@ __all__ = [
     "step_of",
     "step_path",
     "steps",
+    "write_probe",
 ]
 
 _STEP = re.compile(r"step-(\d{8,})")
+_PROBE_BYTES = 4096
 _LEFTOVER = re.compile(r"\.(step-\d{8,})\.(writing|replaced|deleting)")
 # Orphans of a killed job (loader workers) and a dying process's memory teardown may hold the lock a moment.
 _LOCK_PATIENCE_S = 3.0
@@ -96,8 +100,37 @@ def publish(partial: Path, final: Path) -> None:
     shutil.rmtree(replaced, ignore_errors=True)
 
 
+def probe_path(folder: Path) -> Path:
+    """A folder to try out writing in."""
+    return folder / ".probe"
+
+
+def write_probe(file: Path) -> None:
+    """Write a small file as a save would.
+
+    Raises:
+        CheckpointWriteError: it can't be written.
+    """
+    try:
+        with file.open("wb") as handle:
+            handle.write(bytes(_PROBE_BYTES))
+            handle.flush()
+            os.fsync(handle.fileno())
+    except OSError as error:
+        raise unwritable(file.parent.parent, error) from error
+
+
+def unwritable(folder: Path, error: OSError) -> CheckpointWriteError:
+    """What to tell the user about a folder that this machine can't write to."""
+    return CheckpointWriteError(
+        f"checkpoint folder ({folder}) must be writable: {error.strerror}, on node {socket.gethostname()}; "
+        "fix its permissions or choose another folder, which all nodes share"
+    )
+
+
 def clean(folder: Path) -> None:
     """Remove what killed jobs left behind; only the lock's owner may call this."""
+    shutil.rmtree(probe_path(folder), ignore_errors=True)
     for path in folder.iterdir():
         match = _LEFTOVER.fullmatch(path.name)
         if match is None:
@@ -166,10 +199,7 @@ class FolderLock:
             folder.mkdir(parents=True, exist_ok=True)
             handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise CheckpointWriteError(
-                f"checkpoint folder ({folder}) must be writable: {error.strerror}; "
-                "choose another folder or fix its permissions"
-            ) from error
+            raise unwritable(folder, error) from error
         self._close = weakref.finalize(self, os.close, handle)
         try:
             self._acquire(handle, folder)

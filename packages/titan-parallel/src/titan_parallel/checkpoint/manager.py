@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -38,7 +39,7 @@ class CheckpointManager:
         read_only: load only; neither locks nor makes the folder.
 
     Raises:
-        CheckpointWriteError: the folder can't be written, or another job writes there (on all ranks).
+        CheckpointWriteError: a rank can't write in the folder, or another job does (on all ranks).
     """
 
     def __init__(self, folder: Path, *, keep: int, verify: bool = True, read_only: bool = False) -> None:
@@ -50,11 +51,31 @@ class CheckpointManager:
         self._read_only = read_only
         self._lock: layout.FolderLock | None = None
         if not read_only:
-            collective.from_rank0(self._open, doing=f"opening {self.folder}", error=CheckpointWriteError)
+            try:
+                self._open()
+            except BaseException:
+                self.close()
+                raise
 
     def _open(self) -> None:
+        """Lock the folder and try out writing there, on every rank: a first save may be hours away."""
+        doing = f"opening {self.folder}"
+        collective.from_rank0(self._prepare, doing=doing, error=CheckpointWriteError)
+        probe = layout.probe_path(self.folder)
+        try:
+            file = probe / f"rank-{collective.rank()}"
+            collective.together(lambda: layout.write_probe(file), doing=doing, error=CheckpointWriteError)
+        finally:
+            if collective.rank() == 0:
+                shutil.rmtree(probe, ignore_errors=True)
+
+    def _prepare(self) -> None:
         self._lock = layout.FolderLock(self.folder)
         layout.clean(self.folder)
+        try:
+            layout.probe_path(self.folder).mkdir()
+        except OSError as error:
+            raise layout.unwritable(self.folder, error) from error
 
     def _check_lock(self) -> None:
         if self._lock is None or not self._lock.held:
@@ -112,9 +133,9 @@ class CheckpointManager:
         """Steps of the complete checkpoints, ascending; what is damaged since shows when loading."""
         return layout.steps(self.folder)
 
-    def latest(self) -> Path | None:
-        """The newest complete checkpoint."""
-        steps = self.steps()
+    def latest(self, *, before: int | None = None) -> Path | None:
+        """The newest complete checkpoint, or the newest of a step below ``before``."""
+        steps = [step for step in self.steps() if before is None or step < before]
         return layout.step_path(self.folder, steps[-1]) if steps else None
 
     def load(
