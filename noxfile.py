@@ -57,10 +57,21 @@ def install(session: nox.Session, *arguments: str, torch: str | None = None) -> 
     session.install("--constraint", str(constraints), *arguments)
 
 
+def group(kind: str, *names: str) -> list[str]:
+    """The dependencies of a group that the packages declare."""
+    groups = (nox.project.dependency_groups(PROJECTS[name], kind) for name in names)
+    return sorted(set(itertools.chain.from_iterable(groups)))
+
+
 def test_group(*names: str) -> list[str]:
     """The test dependencies that the packages declare."""
-    groups = (nox.project.dependency_groups(PROJECTS[name], "test") for name in names)
-    return sorted(set(itertools.chain.from_iterable(groups)))
+    return group("test", *names)
+
+
+def third_party() -> list[str]:
+    """What the packages declare for run time, without torch and each other."""
+    declared = set(itertools.chain.from_iterable(requirements(name) for name in PACKAGES))
+    return sorted(each for each in declared if not each.startswith(("torch>", "torch-titan-")))
 
 
 def install_all(session: nox.Session, *arguments: str, torch: str = TORCH) -> None:
@@ -85,9 +96,12 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Types: mypy, strict, on the packages and the set-up scripts."""
-    install_all(session, "mypy", "types-psutil")
+    # mypy reads the packages where they lie (mypy_path), so none is built.
+    install(session, *third_party(), "mypy", "types-psutil", torch=TORCH)
     sources = [str(ROOT / path / "src" / name) for name, path in PACKAGES.items()]
-    session.run("mypy", *sources, "scripts/choose_torch.py", "scripts/setup_venv.py")
+    scripts = ("choose_torch.py", "setup_venv.py", "new_kernel.py")
+    builder = str(ROOT / "packages/titan-kernels/build_tools/kernel_build")
+    session.run("mypy", *sources, *(f"scripts/{name}" for name in scripts), builder)
 
 
 @nox.session
@@ -102,7 +116,7 @@ def layers(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """All tests, all packages in one environment."""
-    install_all(session, *test_group(*PACKAGES))
+    install_all(session, *test_group(*PACKAGES), *group("kernel-build", "titan_kernels"))
     pytest(session, *session.posargs)
 
 
@@ -203,6 +217,18 @@ def docs(session: nox.Session) -> None:
     """The documentation; warnings are errors."""
     install(session, "-r", "docs/requirements.txt")
     session.run("sphinx-build", "-W", "--keep-going", "-b", "html", "docs", "docs/_build/html")
+
+
+@nox.session
+def sass(session: nox.Session) -> None:
+    """Check the reading of machine code against nvdisasm, which a Triton wheel of 190 MB brings along."""
+    install_all(session, *test_group("titan_kernels"), *group("kernel-build", "titan_kernels"))
+    tools = Path(session.virtualenv.location, "nvdisasm")
+    session.run("python", "-m", "pip", "install", "-q", "--no-deps", "--target", str(tools), "triton==3.6.0")
+    # Releases after 3.6 bring an nvdisasm that refuses sm_70.
+    nvdisasm = tools / "triton/backends/nvidia/bin/nvdisasm"
+    environment = {**TEST_ENV, "TITAN_NVDISASM": str(nvdisasm)}
+    session.run("python", "-m", "pytest", "packages/titan-kernels/tests/compile", env=environment)
 
 
 @nox.session(name="new-kernel", venv_backend="none")

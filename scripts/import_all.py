@@ -6,15 +6,23 @@ An undeclared dependency shows as the module that needs it.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import pkgutil
 import sys
+
+
+# A module named after an optional dependency needs it, and is not imported where it isn't installed.
+OPTIONAL = ("triton",)
 
 
 def module_names(package_name: str) -> list[str]:
     """Names of the package and of all modules in it; ``__main__`` modules run when imported, so not them."""
     package = importlib.import_module(package_name)
     found = pkgutil.walk_packages(package.__path__, prefix=f"{package_name}.")
-    return [package_name, *(module.name for module in found if not module.name.endswith(".__main__"))]
+    absent = {name for name in OPTIONAL if importlib.util.find_spec(name) is None}
+    left_out = {"__main__", *absent}
+    names = (module.name for module in found)
+    return [package_name, *(name for name in names if name.rpartition(".")[2] not in left_out)]
 
 
 def failure(name: str) -> str | None:

@@ -34,7 +34,7 @@ PACKAGES = (
     "apps/pretrain",
     "apps/bench",
 )
-_SMOKE = "import numpy, pyarrow, pydantic, titan_bench, titan_parallel, titan_pretrain, torch"
+_SMOKE = "import numpy, pyarrow, pydantic, titan_bench, titan_kernels._driver, titan_parallel, titan_pretrain, torch"
 _OLDEST_PIP = 22  # the first that installs editable packages by PEP 660 reliably
 _PIP_QUIET = () if sys.stdout.isatty() else ("--quiet", "--progress-bar", "off")
 
@@ -55,11 +55,18 @@ def fingerprint(root: Path, purpose: str, torch_version: str | None) -> str:
     facts: tuple[object, ...] = (str(root), purpose, sys.version_info[:3])
     if purpose == "train":
         inputs += [root / package / "pyproject.toml" for package in PACKAGES]
+        inputs += compiled_sources(root / "packages/titan-kernels")
         facts = (*facts, torch_version)
     digest = hashlib.sha256(repr(facts).encode())
     for path in (*inputs, Path(__file__), Path(choose_torch.__file__)):
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
+
+
+def compiled_sources(package: Path) -> list[Path]:
+    """The files that become machine code while the package is installed, and what compiles them."""
+    patterns = ("CMakeLists.txt", "cpp/*", "build_tools/**/*.py", "src/**/*.cu", "src/**/*.cuh")
+    return sorted(path for pattern in patterns for path in package.glob(pattern) if path.is_file())
 
 
 def remove_unfinished(site: Path) -> list[str]:

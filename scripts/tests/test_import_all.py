@@ -26,6 +26,13 @@ def test_all_modules_but_main_are_imported(package):
     assert import_all.main() == 0
 
 
+def test_modules_for_what_is_not_installed_are_left_out(package, monkeypatch):
+    (package / "nowhere_installed.py").write_text("import nowhere_installed")
+    monkeypatch.setattr(import_all, "OPTIONAL", ("nowhere_installed",))
+    assert "some_package.nowhere_installed" not in import_all.module_names("some_package")
+    assert import_all.main() == 0
+
+
 def test_an_undeclared_dependency_is_named(package, capsys):
     (package / "inner/deep.py").write_text("import a_package_nobody_declared")
     assert import_all.main() == 1

@@ -26,7 +26,15 @@ def test_the_fingerprint_changes_with_everything_it_covers(checkout):
     seen.add(setup_venv.fingerprint(checkout, "train", "2.13.0+cpu"))
     (checkout / "constraints.txt").write_text("torch==2.14.1\n")
     seen.add(setup_venv.fingerprint(checkout, "train", "2.13.0+cpu"))
-    assert len(seen) == 5
+    for kernel in (
+        "src/titan_kernels/ops/some_op/kernel.cu",
+        "src/titan_kernels/include/some.cuh",
+        "cpp/a.cpp",
+    ):
+        (checkout / "packages/titan-kernels" / kernel).parent.mkdir(parents=True, exist_ok=True)
+        (checkout / "packages/titan-kernels" / kernel).write_text("int x;")
+        seen.add(setup_venv.fingerprint(checkout, "train", "2.13.0+cpu"))
+    assert len(seen) == 8
     assert setup_venv.fingerprint(checkout, "train", "2.13.0+cpu") in seen
 
 

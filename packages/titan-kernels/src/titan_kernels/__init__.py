@@ -9,8 +9,25 @@
 Importing this package needs neither a GPU nor a CUDA driver, and starts no CUDA context.
 """
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from titan_kernels._version import __version__
-from titan_kernels.emulator import emulated
-from titan_kernels.registry import explain, prefer
+
+if TYPE_CHECKING:
+    from titan_kernels.emulator import emulated as emulated
+    from titan_kernels.registry import explain as explain
+    from titan_kernels.registry import prefer as prefer
 
 __all__ = ["__version__", "emulated", "explain", "prefer"]
+
+_HOMES = {"emulated": "emulator", "explain": "registry", "prefer": "registry"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs PyTorch when it is first used, so that commands which don't start at once."""
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"titan_kernels.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
