@@ -10,7 +10,6 @@ import importlib.util
 import pkgutil
 import sys
 
-
 # A module named after an optional dependency needs it, and is not imported where it isn't installed.
 OPTIONAL = ("triton",)
 

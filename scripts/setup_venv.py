@@ -34,7 +34,7 @@ PACKAGES = (
     "apps/pretrain",
     "apps/bench",
 )
-_SMOKE = "import numpy, pyarrow, pydantic, titan_bench, titan_kernels._driver, titan_parallel, titan_pretrain, torch"
+_SMOKE = "import numpy, pyarrow, pydantic, titan_bench, titan_kernels._driver, titan_pretrain, torch"
 _OLDEST_PIP = 22  # the first that installs editable packages by PEP 660 reliably
 _PIP_QUIET = () if sys.stdout.isatty() else ("--quiet", "--progress-bar", "off")
 
