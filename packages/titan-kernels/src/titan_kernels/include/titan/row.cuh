@@ -65,6 +65,20 @@ class Row {
     pieces([&](auto n, int j) { load_piece<decltype(n)::value>(s, j, x, site); }, s);
   }
 
+  // A body vector as it lies in memory.  A thread waits where it first uses it, so vectors fetched one
+  // after the other are on their way together; load() waits for each.
+  __device__ __forceinline__ Vec<value_type, W> fetch(const Slot& s, Site site = Site::here()) const {
+    return first_.template load_vec<W>(s.begin, site);
+  }
+
+  // load(), with the vector fetched before if the slot is one of the body.
+  __device__ __forceinline__ void load(const Slot& s, const Vec<value_type, W>& fetched, float (&x)[W],
+                                       Site site = Site::here()) const {
+    if (!s.full) return load(s, x, 0.0f, site);
+#pragma unroll
+    for (int j = 0; j < W; ++j) x[j] = to_float(fetched[j]);
+  }
+
   __device__ __forceinline__ void store(const Slot& s, const float (&x)[W], Site site = Site::here()) const {
     if (s.full) return store_piece<W>(s, 0, x, site);
     pieces([&](auto n, int j) { store_piece<decltype(n)::value>(s, j, x, site); }, s);

@@ -5,95 +5,18 @@
 #include <titan/device.cuh>
 #include <titan/team.cuh>
 
+#include "scores.cuh"
+
 using namespace titan;
 
 namespace {
 
 constexpr int ELEMENTS = 32;  // of a row in a thread
 
-__device__ __forceinline__ float minus_infinity() { return bits_float(0xff800000u); }
-
 // Input and output move in vectors of as many elements as fit the wider type.
 template <class T, class O>
 struct Layout {
   static constexpr int W = WIDTH<T> < WIDTH<O> ? WIDTH<T> : WIDTH<O>, V = ELEMENTS / W;
-};
-
-// Query i sees keys 0 to i + diagonal.
-struct Causal {
-  int queries;
-  i64 diagonal;
-
-  __device__ __forceinline__ int visible(i64 row, int n) const {
-    const i64 keys = static_cast<u32>(row) % static_cast<u32>(queries) + diagonal + 1;
-    return static_cast<int>(keys < 0 ? 0 : keys < n ? keys : n);
-  }
-};
-
-// At most one of the pointers is set: bytes (not 0: keep), addends in the dtype of x, addends in fp32.
-// Rows are numbered over three dimensions of which the mask may lack some: `place` has the sizes of
-// the last two and the strides of all three.
-template <class T>
-struct Mask {
-  Global<const unsigned char> keep;
-  Global<const T> narrow;
-  Global<const float> wide;
-  Array<i64, 5> place;
-  bool vectors;  // whether every slot starts at a multiple of its size
-
-  __device__ __forceinline__ i64 offset(i64 row) const {
-    if (!keep && !narrow && !wide) return 0;
-    const u32 r = static_cast<u32>(row), n1 = static_cast<u32>(place[0]), n2 = static_cast<u32>(place[1]);
-    return r / n2 / n1 * place[2] + r / n2 % n1 * place[3] + r % n2 * place[4];
-  }
-
-  template <class M, int W, class R, class F>
-  __device__ __forceinline__ void each(Global<const M> row, const R& in, const Slot& s, F f) const {
-    constexpr int N = W * sizeof(M) > 16 ? 16 / sizeof(M) : W;
-    if (vectors && s.full) {
-#pragma unroll
-      for (int j = 0; j < W; j += N) {
-        const Vec<M, N> m = row.template load_vec<N>(s.begin + j);
-#pragma unroll
-        for (int i = 0; i < N; ++i) f(j + i, m[i]);
-      }
-    } else {
-#pragma unroll
-      for (int j = 0; j < W; ++j)
-        if (in.has(s, j)) f(j, row.load(s.begin + j));
-    }
-  }
-
-  template <int W, class R>
-  __device__ __forceinline__ void apply(i64 at, const R& in, const Slot& s, float (&x)[W]) const {
-    const auto hide = [&](int j, unsigned char m) { x[j] = m ? x[j] : minus_infinity(); };
-    const auto add = [&](int j, auto m) { x[j] += to_float(m); };
-    if (keep) each<unsigned char, W>(keep + at, in, s, hide);
-    else if (narrow) each<T, W>(narrow + at, in, s, add);
-    else if (wide) each<float, W>(wide + at, in, s, add);
-  }
-};
-
-// What the kernels share: the scores of a slot, minus infinity where there is none or it is hidden.
-template <class T, int W>
-struct Scores {
-  Row<const T, W> in;
-  Mask<T> mask;
-  i64 mask_at;
-  int visible;
-  float scale;
-
-  __device__ __forceinline__ void load(const Slot& s, float (&x)[W]) const {
-    if (s.begin < visible) {
-      in.load(s, x);
-#pragma unroll
-      for (int j = 0; j < W; ++j) x[j] *= scale;
-      mask.template apply<W>(mask_at, in, s, x);
-    }
-#pragma unroll
-    for (int j = 0; j < W; ++j)
-      if (s.begin + j >= visible || !in.has(s, j)) x[j] = minus_infinity();
-  }
 };
 
 // What to subtract from the scores of a row with this maximum.  Without scores it is minus infinity, which
@@ -113,14 +36,18 @@ __device__ __forceinline__ void forward(Global<const T> x, const Mask<T>& mask, 
   for (i64 first = blockIdx.x * static_cast<i64>(blockDim.y); first < rows; first += gridDim.x * blockDim.y) {
     const i64 row = first + threadIdx.y;
     const int count = row < rows ? n : 0;
-    const Scores<T, W> scores{{x + row * n, count}, mask, mask.offset(row), causal.visible(row, count), scale};
+    const int visible = causal.visible(row, count);
+    const Scores<T, W> scores{{x + row * n, count}, mask, mask.offset(row), visible, scale};
     const Row<O, W> out(y + row * n, count);
+    Vec<T, W> given[V + 1];
+#pragma unroll
+    for (int i = 0; i <= V; ++i) given[i] = scores.fetch(out.template slot<V>(i, threadIdx.x, blockDim.x));
     float v[V + 1][W], maximum = minus_infinity(), total = 0.0f;
 #pragma unroll
     for (int i = 0; i <= V; ++i) {
       const Slot s = out.template slot<V>(i, threadIdx.x, blockDim.x);
-      if (!s.exists) continue;
-      scores.load(s, v[i]);
+      if (!s.full && !s.exists) continue;
+      scores.load(s, given[i], v[i]);
 #pragma unroll
       for (int j = 0; j < W; ++j) maximum = Max::combine(maximum, v[i][j]);
     }
@@ -128,7 +55,7 @@ __device__ __forceinline__ void forward(Global<const T> x, const Mask<T>& mask, 
 #pragma unroll
     for (int i = 0; i <= V; ++i) {
       const Slot s = out.template slot<V>(i, threadIdx.x, blockDim.x);
-      if (!s.exists) continue;
+      if (!s.full && !s.exists) continue;
 #pragma unroll
       for (int j = 0; j < W; ++j) {
         v[i][j] = expf(v[i][j] - shift);
@@ -150,8 +77,8 @@ __device__ __forceinline__ void forward(Global<const T> x, const Mask<T>& mask, 
 // Rows of any length, a block each: the first pass finds maximum and sum together, with every thread
 // scaling its sum down when its maximum grows (Milakov and Gimelshein, arXiv:1805.02867).
 template <class T, class O>
-__device__ __forceinline__ void forward_long(Global<const T> x, const Mask<T>& mask, Global<O> y, i64 rows, int n,
-                                             Causal causal, float scale, bool zero) {
+__device__ __forceinline__ void forward_long(Global<const T> x, const Mask<T>& mask, Global<O> y, i64 rows,
+                                             int n, Causal causal, float scale, bool zero) {
   constexpr int W = Layout<T, O>::W;
   TITAN_SHARED(float, scratch, TEAM_SCRATCH);
   TeamReduce reduce(scratch);
@@ -161,7 +88,7 @@ __device__ __forceinline__ void forward_long(Global<const T> x, const Mask<T>& m
     float maximum = minus_infinity(), total = 0.0f, v[W];
     out.each(threadIdx.x, blockDim.x, [&](const Slot& s) {
       float larger = maximum, sum = 0.0f;
-      scores.load(s, v);
+      scores.load(s, scores.fetch(s), v);
 #pragma unroll
       for (int j = 0; j < W; ++j) larger = Max::combine(larger, v[j]);
       if (larger == minus_infinity()) return;
@@ -174,7 +101,7 @@ __device__ __forceinline__ void forward_long(Global<const T> x, const Mask<T>& m
     if (maximum != minus_infinity()) total *= expf(maximum - shift);
     const float factor = inverse(reduce.operator()<Sum>(total));
     out.each(threadIdx.x, blockDim.x, [&](const Slot& s) {
-      scores.load(s, v);
+      scores.load(s, scores.fetch(s), v);
 #pragma unroll
       for (int j = 0; j < W; ++j) v[j] = expf(v[j] - shift) * factor;
       out.store(s, v);
@@ -190,19 +117,25 @@ struct Gradient {
   int visible;
   float scale;
 
+  __device__ __forceinline__ Vec<O, W> fetch_gradient(const Slot& s) const {
+    return fetch_visible(grad, s, visible);
+  }
+  __device__ __forceinline__ Vec<O, W> fetch_result(const Slot& s) const {
+    return fetch_visible(in, s, visible);
+  }
+
   // Gradient and result, 0 where the row has no element or it was hidden.
-  __device__ __forceinline__ void load(const Slot& s, float (&g)[W], float (&y)[W]) const {
-#pragma unroll
-    for (int j = 0; j < W; ++j) g[j] = y[j] = 0.0f;
-    if (s.begin >= visible) return;
-    grad.load(s, g);
-    in.load(s, y);
+  __device__ __forceinline__ void load(const Slot& s, const Vec<O, W>& gradient, const Vec<O, W>& result,
+                                       float (&g)[W], float (&y)[W]) const {
+    load_visible(grad, s, gradient, visible, g);
+    load_visible(in, s, result, visible, y);
 #pragma unroll
     for (int j = 0; j < W; ++j)
       if (s.begin + j >= visible) g[j] = y[j] = 0.0f;
   }
 
-  __device__ __forceinline__ void store(const Slot& s, const float (&g)[W], const float (&y)[W], float dot) const {
+  __device__ __forceinline__ void store(const Slot& s, const float (&g)[W], const float (&y)[W],
+                                        float dot) const {
     float d[W];
 #pragma unroll
     for (int j = 0; j < W; ++j) d[j] = scale * (y[j] * (g[j] - dot));
@@ -221,12 +154,19 @@ __device__ __forceinline__ void backward(Global<const O> dy, Global<const O> y, 
     const int count = row < rows ? n : 0;
     const Gradient<T, O, W> gradient{{dy + at, count}, {y + at, count}, {dx + at, count},
                                      causal.visible(row, count), scale};
+    Vec<O, W> given_g[V + 1], given_y[V + 1];
+#pragma unroll
+    for (int i = 0; i <= V; ++i) {
+      const Slot s = gradient.out.template slot<V>(i, threadIdx.x, blockDim.x);
+      given_g[i] = gradient.fetch_gradient(s);
+      given_y[i] = gradient.fetch_result(s);
+    }
     float g[V + 1][W], v[V + 1][W], dot = 0.0f;
 #pragma unroll
     for (int i = 0; i <= V; ++i) {
       const Slot s = gradient.out.template slot<V>(i, threadIdx.x, blockDim.x);
-      if (!s.exists) continue;
-      gradient.load(s, g[i], v[i]);
+      if (!s.full && !s.exists) continue;
+      gradient.load(s, given_g[i], given_y[i], g[i], v[i]);
 #pragma unroll
       for (int j = 0; j < W; ++j) dot += g[i][j] * v[i][j];
     }
@@ -240,8 +180,8 @@ __device__ __forceinline__ void backward(Global<const O> dy, Global<const O> y, 
 }
 
 template <class T, class O>
-__device__ __forceinline__ void backward_long(Global<const O> dy, Global<const O> y, Global<T> dx, i64 rows, int n,
-                                              Causal causal, float scale) {
+__device__ __forceinline__ void backward_long(Global<const O> dy, Global<const O> y, Global<T> dx, i64 rows,
+                                              int n, Causal causal, float scale) {
   constexpr int W = Layout<T, O>::W;
   TITAN_SHARED(float, scratch, TEAM_SCRATCH);
   TeamReduce reduce(scratch);
@@ -250,13 +190,13 @@ __device__ __forceinline__ void backward_long(Global<const O> dy, Global<const O
     const Gradient<T, O, W> gradient{{dy + at, n}, {y + at, n}, {dx + at, n}, causal.visible(row, n), scale};
     float g[W], v[W], dot = 0.0f;
     gradient.out.each(threadIdx.x, blockDim.x, [&](const Slot& s) {
-      gradient.load(s, g, v);
+      gradient.load(s, gradient.fetch_gradient(s), gradient.fetch_result(s), g, v);
 #pragma unroll
       for (int j = 0; j < W; ++j) dot += g[j] * v[j];
     });
     dot = reduce.operator()<Sum>(dot);
     gradient.out.each(threadIdx.x, blockDim.x, [&](const Slot& s) {
-      gradient.load(s, g, v);
+      gradient.load(s, gradient.fetch_gradient(s), gradient.fetch_result(s), g, v);
       gradient.store(s, g, v, dot);
     });
   }
