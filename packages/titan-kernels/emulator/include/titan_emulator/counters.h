@@ -9,7 +9,8 @@
 
 namespace titan::emulator {
 
-#define TITAN_EMULATOR_COUNTERS(X)                                                                    \
+// clang-format off
+#define TITAN_EMULATOR_COUNTERS(X)                                                                     \
   X(global_load_requests) X(global_load_sectors) X(global_load_ideal_sectors) X(global_load_bytes)     \
   X(global_store_requests) X(global_store_sectors) X(global_store_ideal_sectors) X(global_store_bytes) \
   X(global_atomic_requests) X(global_atomics)                                                          \
@@ -18,6 +19,7 @@ namespace titan::emulator {
   X(shared_atomic_requests) X(shared_atomics)                                                          \
   X(mma_m16n8k8) X(mma_m8n8k4) X(mma_m8n8k16_s8) X(mma_flops)                                          \
   X(barriers) X(warp_syncs) X(shuffles) X(votes) X(special_functions)
+// clang-format on
 
 enum Counter : int {
 #define TITAN_EMULATOR_NAME(name) name,
@@ -62,6 +64,13 @@ inline void count(Site at, Counter what, u64 n = 1) {
   if (launch.options.count) sites.counts(sites.number(at)).value[what] += n;
 }
 
-enum Kind : unsigned char { GLOBAL_LOAD, GLOBAL_STORE, GLOBAL_ATOMIC, SHARED_LOAD, SHARED_STORE, SHARED_ATOMIC };
+enum Kind : unsigned char {
+  GLOBAL_LOAD,
+  GLOBAL_STORE,
+  GLOBAL_ATOMIC,
+  SHARED_LOAD,
+  SHARED_STORE,
+  SHARED_ATOMIC
+};
 
 }  // namespace titan::emulator

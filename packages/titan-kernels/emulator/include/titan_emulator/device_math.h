@@ -7,10 +7,10 @@
 #include <titan_emulator/counters.h>
 #include <titan_emulator/half2.h>
 
-#define TITAN_SPECIAL(name, expression)                                  \
-  inline float name(float x, titan::Site at = titan::Site::here()) {     \
-    titan::emulator::count(at, titan::emulator::special_functions);      \
-    return expression;                                                   \
+#define TITAN_SPECIAL(name, expression)                              \
+  inline float name(float x, titan::Site at = titan::Site::here()) { \
+    titan::emulator::count(at, titan::emulator::special_functions);  \
+    return expression;                                               \
   }
 TITAN_SPECIAL(expf, __builtin_expf(x))
 TITAN_SPECIAL(__expf, __builtin_expf(x))
@@ -53,7 +53,9 @@ inline void sincosf(float x, float* s, float* c, titan::Site at = titan::Site::h
   *s = sinf(x, at);
   *c = cosf(x, at);
 }
-inline void __sincosf(float x, float* s, float* c, titan::Site at = titan::Site::here()) { sincosf(x, s, c, at); }
+inline void __sincosf(float x, float* s, float* c, titan::Site at = titan::Site::here()) {
+  sincosf(x, s, c, at);
+}
 
 inline float fmaf(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
 inline float __fmaf_rn(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
@@ -102,7 +104,9 @@ inline unsigned __float2uint_rn(float x) {
 }
 
 inline int __mulhi(int x, int y) { return static_cast<int>(static_cast<long long>(x) * y >> 32); }
-inline unsigned __umulhi(unsigned x, unsigned y) { return static_cast<unsigned>(static_cast<titan::u64>(x) * y >> 32); }
+inline unsigned __umulhi(unsigned x, unsigned y) {
+  return static_cast<unsigned>(static_cast<titan::u64>(x) * y >> 32);
+}
 inline titan::u64 __umul64hi(titan::u64 x, titan::u64 y) {
   return static_cast<titan::u64>(static_cast<unsigned __int128>(x) * y >> 64);
 }
@@ -133,12 +137,13 @@ inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
   return out;
 }
 inline int __dp4a(int x, int y, int sum) {
-  for (int i = 0; i < 4; ++i) sum += static_cast<signed char>(x >> (8 * i)) * static_cast<signed char>(y >> (8 * i));
+  for (int i = 0; i < 4; ++i)
+    sum += static_cast<signed char>(x >> (8 * i)) * static_cast<signed char>(y >> (8 * i));
   return sum;
 }
 
-#define TITAN_MIN_MAX(T)                               \
-  inline T min(T x, T y) { return y < x ? y : x; }     \
+#define TITAN_MIN_MAX(T)                           \
+  inline T min(T x, T y) { return y < x ? y : x; } \
   inline T max(T x, T y) { return x < y ? y : x; }
 TITAN_MIN_MAX(int)
 TITAN_MIN_MAX(unsigned)

@@ -76,7 +76,8 @@ class Global {
  private:
   template <int N>
   emulator::GlobalAccess access(i64 i, Site at) const {
-    return {from_, address_ + i * sizeof(T), static_cast<int>(sizeof(T)) * N, static_cast<int>(sizeof(T)), at};
+    return {from_, address_ + i * sizeof(T), static_cast<int>(sizeof(T)) * N, static_cast<int>(sizeof(T)),
+            at};
   }
   void* pointer(i64 i) const { return reinterpret_cast<void*>(address_ + i * sizeof(T)); }
 

@@ -71,7 +71,9 @@ inline __half __hmin(__half a, __half b) {
 
 inline bool __hisnan(__half a) { return (a.bits & 0x7fffu) > 0x7c00u; }
 inline bool __heq(__half a, __half b) { return __half2float(a) == __half2float(b); }
-inline bool __hne(__half a, __half b) { return __half2float(a) != __half2float(b) && !__hisnan(a) && !__hisnan(b); }
+inline bool __hne(__half a, __half b) {
+  return __half2float(a) != __half2float(b) && !__hisnan(a) && !__hisnan(b);
+}
 inline bool __hlt(__half a, __half b) { return __half2float(a) < __half2float(b); }
 inline bool __hle(__half a, __half b) { return __half2float(a) <= __half2float(b); }
 inline bool __hgt(__half a, __half b) { return __half2float(a) > __half2float(b); }

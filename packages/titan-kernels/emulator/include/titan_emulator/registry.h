@@ -3,7 +3,14 @@
 
 #include <titan_emulator/global_memory.h>
 
-enum TitanKind : titan::i32 { TITAN_INT, TITAN_FLOAT, TITAN_POINTER, TITAN_INTS, TITAN_FLOATS, TITAN_POINTERS };
+enum TitanKind : titan::i32 {
+  TITAN_INT,
+  TITAN_FLOAT,
+  TITAN_POINTER,
+  TITAN_INTS,
+  TITAN_FLOATS,
+  TITAN_POINTERS
+};
 
 // What Python passes for one parameter.
 struct TitanArgument {
@@ -61,7 +68,8 @@ struct Parameter<float> {
   static constexpr TitanKind KIND = TITAN_FLOAT, ARRAY_KIND = TITAN_FLOATS;
   static constexpr size_t BYTES = 4;
   static float read(Binder&, const TitanArgument& a, i32 i) {
-    return a.kind == TITAN_INT ? static_cast<float>(static_cast<i64>(a.values[i])) : bits_float(static_cast<u32>(a.values[i]));
+    return a.kind == TITAN_INT ? static_cast<float>(static_cast<i64>(a.values[i]))
+                               : bits_float(static_cast<u32>(a.values[i]));
   }
 };
 
@@ -110,7 +118,8 @@ struct Thunk;
 
 template <class... P, void (*FUNCTION)(P...)>
 struct Thunk<FUNCTION> {
-  static_assert((0 + ... + Reader<P>::BYTES) <= PARAMETER_BYTES_LIMIT, "kernel parameters are limited to 4 KB");
+  static_assert((0 + ... + Reader<P>::BYTES) <= PARAMETER_BYTES_LIMIT,
+                "kernel parameters are limited to 4 KB");
   using Values = std::tuple<P...>;
 
   // Braces: arguments are read from left to right.
@@ -130,7 +139,7 @@ struct Registration {
 
 }  // namespace titan::emulator
 
-#define TITAN_KERNEL(name, threads, params, ...)                        \
-  static void name params { __VA_ARGS__; }                              \
-  static const ::titan::emulator::Registration name##_registration(     \
+#define TITAN_KERNEL(name, threads, params, ...)                    \
+  static void name params { __VA_ARGS__; }                          \
+  static const ::titan::emulator::Registration name##_registration( \
       ::titan::emulator::Thunk<&name>::describe(#name, threads, #params));

@@ -15,7 +15,7 @@ struct SharedArray {
 class Arena {
  public:
   void start_launch(u64 dynamic_bytes);
-  void start_block() { poison(0, used_); }
+  void start_block();
 
   // A place for a static array; the same for all threads and blocks of the launch.
   SharedArray place(const char* name, u64 bytes, Site at);
@@ -28,8 +28,6 @@ class Arena {
   struct alignas(64) Line {
     char bytes[64];
   };
-
-  void poison(u32 begin, u32 bytes);
 
   SharedArray dynamic_;
   u32 used_ = 0, static_bytes_ = 0;
@@ -74,9 +72,13 @@ class Shared {
   explicit Shared(const emulator::SharedArray* array) : array_(array), offset_(array->begin) {}
   Shared(const emulator::SharedArray* array, i64 offset) : array_(array), offset_(offset) {}
 
-  Shared operator+(int elements) const { return Shared(array_, offset_ + elements * static_cast<i64>(sizeof(T))); }
+  Shared operator+(int elements) const {
+    return Shared(array_, offset_ + elements * static_cast<i64>(sizeof(T)));
+  }
   template <class U>
-  Shared<U> as() const { return Shared<U>(array_, offset_); }
+  Shared<U> as() const {
+    return Shared<U>(array_, offset_);
+  }
 
   T load(int i = 0, Site at = Site::here()) const { return load_vec<1>(i, at)[0]; }
   void store(int i, T x, Site at = Site::here()) const { store_vec<1>(i, {x}, at); }
@@ -121,7 +123,7 @@ class Shared {
 
 }  // namespace titan
 
-#define TITAN_SHARED(T, name, count)                                              \
+#define TITAN_SHARED(T, name, count)                                                 \
   static ::titan::emulator::StaticShared name##_storage{#name, sizeof(T) * (count)}; \
   const ::titan::Shared<T> name(name##_storage.place(::titan::Site::here()))
 

@@ -6,7 +6,8 @@
 namespace titan::emulator {
 
 // Waits for the whole warp; `run` then sees the inputs of all lanes and fills their outputs, once.
-inline void collective(const char* operation, Site at, void (*run)(Warp&, Site), const void* input, void* output) {
+inline void collective(const char* operation, Site at, void (*run)(Warp&, Site), const void* input,
+                       void* output) {
   Thread& self = *launch.current;
   self.status = Status::AT_COLLECTIVE;
   self.site = at;
@@ -17,7 +18,8 @@ inline void collective(const char* operation, Site at, void (*run)(Warp&, Site),
   wait(self);
 }
 
-inline void barrier(const char* operation, Site at, void (*run)(Warp&, Site), const void* input, void* output) {
+inline void barrier(const char* operation, Site at, void (*run)(Warp&, Site), const void* input,
+                    void* output) {
   Thread& self = *launch.current;
   self.status = Status::AT_BARRIER;
   self.site = at;
@@ -29,9 +31,13 @@ inline void barrier(const char* operation, Site at, void (*run)(Warp&, Site), co
 }
 
 template <class T>
-inline const T& input(const Warp& warp, int lane) { return *static_cast<const T*>(warp.threads[lane].input); }
+inline const T& input(const Warp& warp, int lane) {
+  return *static_cast<const T*>(warp.threads[lane].input);
+}
 template <class T>
-inline T& output(Warp& warp, int lane) { return *static_cast<T*>(warp.threads[lane].output); }
+inline T& output(Warp& warp, int lane) {
+  return *static_cast<T*>(warp.threads[lane].output);
+}
 
 void check_mask(u32 mask, const char* operation, Site at);
 void check_width(int width, const char* operation, Site at);
@@ -54,10 +60,14 @@ template <Shuffle MODE>
 inline int source_lane(int lane, int operand, int width) {
   const int segment = lane & ~(width - 1), last = segment | (width - 1);
   switch (MODE) {
-    case Shuffle::INDEX: return segment | (operand & (width - 1));
-    case Shuffle::UP: return lane - operand >= segment ? lane - operand : lane;
-    case Shuffle::DOWN: return lane + operand <= last ? lane + operand : lane;
-    case Shuffle::XOR: return (lane ^ operand) <= last ? lane ^ operand : lane;
+    case Shuffle::INDEX:
+      return segment | (operand & (width - 1));
+    case Shuffle::UP:
+      return lane - operand >= segment ? lane - operand : lane;
+    case Shuffle::DOWN:
+      return lane + operand <= last ? lane + operand : lane;
+    case Shuffle::XOR:
+      return (lane ^ operand) <= last ? lane ^ operand : lane;
   }
 }
 
@@ -66,7 +76,8 @@ inline void run_shuffle(Warp& warp, Site at) {
   count(at, shuffles);
   for (int lane = 0; lane < WARP_SIZE; ++lane) {
     const auto& in = input<ShuffleInput<T>>(warp, lane);
-    output<T>(warp, lane) = input<ShuffleInput<T>>(warp, source_lane<MODE>(lane, in.operand & 31, in.width)).value;
+    output<T>(warp, lane) =
+        input<ShuffleInput<T>>(warp, source_lane<MODE>(lane, in.operand & 31, in.width)).value;
   }
 }
 
@@ -117,7 +128,9 @@ inline int block_vote(const char* operation, bool predicate, Site at) {
 
 #define TITAN_SITE ::titan::Site at = ::titan::Site::here()
 
-inline void __syncthreads(TITAN_SITE) { titan::emulator::barrier("__syncthreads()", at, nullptr, nullptr, nullptr); }
+inline void __syncthreads(TITAN_SITE) {
+  titan::emulator::barrier("__syncthreads()", at, nullptr, nullptr, nullptr);
+}
 inline int __syncthreads_count(int predicate, TITAN_SITE) {
   return titan::emulator::block_vote("__syncthreads_count()", predicate != 0, at);
 }
@@ -144,15 +157,18 @@ inline T __shfl_sync(unsigned mask, T x, int lane, int width = 32, TITAN_SITE) {
 }
 template <class T>
 inline T __shfl_up_sync(unsigned mask, T x, unsigned delta, int width = 32, TITAN_SITE) {
-  return titan::emulator::shuffle<titan::emulator::Shuffle::UP>("__shfl_up_sync()", mask, x, delta, width, at);
+  return titan::emulator::shuffle<titan::emulator::Shuffle::UP>("__shfl_up_sync()", mask, x, delta, width,
+                                                                at);
 }
 template <class T>
 inline T __shfl_down_sync(unsigned mask, T x, unsigned delta, int width = 32, TITAN_SITE) {
-  return titan::emulator::shuffle<titan::emulator::Shuffle::DOWN>("__shfl_down_sync()", mask, x, delta, width, at);
+  return titan::emulator::shuffle<titan::emulator::Shuffle::DOWN>("__shfl_down_sync()", mask, x, delta, width,
+                                                                  at);
 }
 template <class T>
 inline T __shfl_xor_sync(unsigned mask, T x, int lanes, int width = 32, TITAN_SITE) {
-  return titan::emulator::shuffle<titan::emulator::Shuffle::XOR>("__shfl_xor_sync()", mask, x, lanes, width, at);
+  return titan::emulator::shuffle<titan::emulator::Shuffle::XOR>("__shfl_xor_sync()", mask, x, lanes, width,
+                                                                 at);
 }
 
 inline unsigned __ballot_sync(unsigned mask, int predicate, TITAN_SITE) {

@@ -5,9 +5,11 @@ using namespace titan;
 
 namespace {
 
-__device__ void m8n8k4(Global<const u32> a, Global<const u32> b, Global<const float> c, Global<float> d, int b_row_major) {
+__device__ void m8n8k4(Global<const u32> a, Global<const u32> b, Global<const float> c, Global<float> d,
+                       int b_row_major) {
   const int lane = threadIdx.x;
-  const u32 ra[2] = {a.load(lane * 2), a.load(lane * 2 + 1)}, rb[2] = {b.load(lane * 2), b.load(lane * 2 + 1)};
+  const u32 ra[2] = {a.load(lane * 2), a.load(lane * 2 + 1)},
+            rb[2] = {b.load(lane * 2), b.load(lane * 2 + 1)};
   float rc[8];
   for (int i = 0; i < 8; ++i) rc[i] = c.load(lane * 8 + i);
   if (b_row_major) mma_m8n8k4<true>(rc, ra, rb);
@@ -48,17 +50,19 @@ __device__ void load_matrices(Global<const unsigned short> x, Global<const int> 
 }  // namespace
 
 TITAN_KERNEL(mma_884, 32,
-             (Global<const u32> a, Global<const u32> b, Global<const float> c, Global<float> d, int b_row_major),
+             (Global<const u32> a, Global<const u32> b, Global<const float> c, Global<float> d,
+              int b_row_major),
              m8n8k4(a, b, c, d, b_row_major))
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 750
 TITAN_KERNEL(mma_1688, 32, (Global<const u32> a, Global<const u32> b, Global<const float> c, Global<float> d),
              m16n8k8(a, b, c, d))
 TITAN_KERNEL(mma_8816, 32, (Global<const u32> a, Global<const u32> b, Global<const int> c, Global<int> d),
              m8n8k16(a, b, c, d))
-#define LDMATRIX(n)                                                                                        \
-  TITAN_KERNEL(ldmatrix_##n, 32, (Global<const unsigned short> x, Global<const int> row, Global<u32> y),   \
-               load_matrices<n, false>(x, row, y))                                                         \
-  TITAN_KERNEL(ldmatrix_trans_##n, 32, (Global<const unsigned short> x, Global<const int> row, Global<u32> y), \
+#define LDMATRIX(n)                                                                                      \
+  TITAN_KERNEL(ldmatrix_##n, 32, (Global<const unsigned short> x, Global<const int> row, Global<u32> y), \
+               load_matrices<n, false>(x, row, y))                                                       \
+  TITAN_KERNEL(ldmatrix_trans_##n, 32,                                                                   \
+               (Global<const unsigned short> x, Global<const int> row, Global<u32> y),                   \
                load_matrices<n, true>(x, row, y))
 LDMATRIX(1)
 LDMATRIX(2)

@@ -110,8 +110,8 @@ __device__ void trap(Global<const float> x, Global<float> y, int n) {
 
 }  // namespace
 
-#define BOTH(name)                                                                                         \
-  TITAN_KERNEL(name##_bug, 64, (Global<const float> x, Global<float> y, int n), name<true>(x, y, n))     \
+#define BOTH(name)                                                                                   \
+  TITAN_KERNEL(name##_bug, 64, (Global<const float> x, Global<float> y, int n), name<true>(x, y, n)) \
   TITAN_KERNEL(name##_ok, 64, (Global<const float> x, Global<float> y, int n), name<false>(x, y, n))
 BOTH(load_beyond_end)
 BOTH(store_before_begin)

@@ -63,10 +63,8 @@ __device__ void barrier_in_branch(Global<float> y) {
 
 template <bool BUG>
 __device__ void two_barriers(Global<float> y) {
-  if (BUG && threadIdx.x >= 32)
-    __syncthreads();  // OTHER two_barriers
-  else
-    __syncthreads();  // BUG two_barriers
+  if (BUG && threadIdx.x >= 32) __syncthreads();  // OTHER two_barriers
+  else __syncthreads();                           // BUG two_barriers
 }
 
 template <bool BUG>
@@ -78,7 +76,7 @@ __device__ void early_return(Global<float> y) {
 template <bool BUG>
 __device__ void deadlock(Global<float> y) {
   if (BUG && threadIdx.x % 2 == 0) __syncthreads();  // OTHER deadlock
-  __shfl_xor_sync(FULL_MASK, 1, 1);  // BUG deadlock
+  __shfl_xor_sync(FULL_MASK, 1, 1);                  // BUG deadlock
   if (!BUG) __syncthreads();
 }
 
@@ -91,10 +89,8 @@ __device__ void lane_left(Global<float> y) {
 template <bool BUG>
 __device__ void two_shuffles(Global<float> y) {
   float value = 0;
-  if (BUG && threadIdx.x % 32 < 16)
-    value = __shfl_xor_sync(FULL_MASK, 1.0f, 1);  // OTHER two_shuffles
-  else
-    value = __shfl_xor_sync(FULL_MASK, 2.0f, 1);  // BUG two_shuffles
+  if (BUG && threadIdx.x % 32 < 16) value = __shfl_xor_sync(FULL_MASK, 1.0f, 1);  // OTHER two_shuffles
+  else value = __shfl_xor_sync(FULL_MASK, 2.0f, 1);                               // BUG two_shuffles
   y.store(threadIdx.x, value);
 }
 
@@ -110,7 +106,8 @@ __device__ void odd_width(Global<float> y) {
 
 template <bool BUG>
 __device__ void blocks_collide(Global<float> y) {
-  if (threadIdx.x == 0) y.store(BUG ? blockIdx.x / 2 : blockIdx.x, 1.0f);  // BUG blocks_collide // OTHER blocks_collide
+  if (threadIdx.x == 0)
+    y.store(BUG ? blockIdx.x / 2 : blockIdx.x, 1.0f);  // BUG blocks_collide // OTHER blocks_collide
 }
 
 // Reads what another block of the launch writes.
@@ -135,7 +132,7 @@ __device__ void endless(Global<float> y) {
   if (threadIdx.x == 0) y.store(0, 0.0f);
   __syncthreads();
   if (threadIdx.x == 1)
-    while (BUG && y.load(0) == 0.0f) {}  // BUG endless
+    for (float x = 0; BUG && x == 0;) x = y.load(0);  // BUG endless
 }
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 750
@@ -162,8 +159,8 @@ __device__ void ldmatrix_misaligned(Global<float> y) {
 
 }  // namespace
 
-#define BOTH(name)                                                  \
-  TITAN_KERNEL(name##_bug, 64, (Global<float> y), name<true>(y))  \
+#define BOTH(name)                                               \
+  TITAN_KERNEL(name##_bug, 64, (Global<float> y), name<true>(y)) \
   TITAN_KERNEL(name##_ok, 64, (Global<float> y), name<false>(y))
 BOTH(missing_barrier)
 BOTH(overwritten_too_soon)

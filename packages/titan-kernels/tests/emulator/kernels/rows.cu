@@ -31,7 +31,7 @@ __device__ void add_one(Global<const T> x, Global<T> y, Global<float> sums, int 
 
 }  // namespace
 
-#define ADD_ONE(name, T)                                                                                  \
-  TITAN_KERNEL(add_one_##name, 1024, (Global<const T> x, Global<T> y, Global<float> sums, int n),       \
+#define ADD_ONE(name, T)                                                                          \
+  TITAN_KERNEL(add_one_##name, 1024, (Global<const T> x, Global<T> y, Global<float> sums, int n), \
                add_one<T>(x, y, sums, n))
 TITAN_FOR_EACH_FLOAT(ADD_ONE)

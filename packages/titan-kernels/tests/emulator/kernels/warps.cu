@@ -56,7 +56,8 @@ __device__ void indices(Global<int> y) {
 
 // Partial sums that the last block to finish adds up: blocks order each other by fence and counter.
 template <bool FENCE>
-__device__ void last_block(Global<const float> x, Global<float> partial, Global<int> finished, Global<float> y) {
+__device__ void last_block(Global<const float> x, Global<float> partial, Global<int> finished,
+                           Global<float> y) {
   TITAN_SHARED(int, last, 1);
   if (threadIdx.x == 0) {
     partial.store(blockIdx.x, x.load(blockIdx.x));
@@ -71,7 +72,8 @@ __device__ void last_block(Global<const float> x, Global<float> partial, Global<
 }
 
 // Arrays of arguments: sizes and pointers by value.
-__device__ void packed(Array<Global<const float>, 3> in, Array<i64, 3> sizes, Array<float, 3> scale, Global<float> y) {
+__device__ void packed(Array<Global<const float>, 3> in, Array<i64, 3> sizes, Array<float, 3> scale,
+                       Global<float> y) {
   for (int k = 0; k < 3; ++k)
     if (in[k] && threadIdx.x < sizes[k]) y.store(k * 32 + threadIdx.x, in[k].load(threadIdx.x) * scale[k]);
 }
@@ -85,12 +87,15 @@ TITAN_KERNEL(shuffles_f16, 32, (Global<const half> x, Global<const int> operand,
 TITAN_KERNEL(shuffles_i64, 32, (Global<const i64> x, Global<const int> operand, Global<i64> y, int width),
              shuffles<i64>(x, operand, y, width))
 TITAN_KERNEL(votes_i32, 1024, (Global<const int> predicate, Global<int> y), votes(predicate, y))
-TITAN_KERNEL(atomics_i32, 1024, (Global<int> counters, Global<float> sum, Global<int> order), atomics(counters, sum, order))
+TITAN_KERNEL(atomics_i32, 1024, (Global<int> counters, Global<float> sum, Global<int> order),
+             atomics(counters, sum, order))
 TITAN_KERNEL(reductions_f32, 1024, (Global<const float> x, Global<float> y), reductions(x, y))
 TITAN_KERNEL(indices_i32, 1024, (Global<int> y), indices(y))
-TITAN_KERNEL(last_block_fenced, 64, (Global<const float> x, Global<float> partial, Global<int> finished, Global<float> y),
+TITAN_KERNEL(last_block_fenced, 64,
+             (Global<const float> x, Global<float> partial, Global<int> finished, Global<float> y),
              last_block<true>(x, partial, finished, y))
-TITAN_KERNEL(last_block_unfenced, 64, (Global<const float> x, Global<float> partial, Global<int> finished, Global<float> y),
+TITAN_KERNEL(last_block_unfenced, 64,
+             (Global<const float> x, Global<float> partial, Global<int> finished, Global<float> y),
              last_block<false>(x, partial, finished, y))
 TITAN_KERNEL(packed_f32, 32,
              (Array<Global<const float>, 3> in, Array<i64, 3> sizes, Array<float, 3> scale, Global<float> y),

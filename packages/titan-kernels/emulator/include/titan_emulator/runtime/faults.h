@@ -10,16 +10,23 @@ inline struct sigaction previous_segv, previous_bus, previous_fpe;
 
 // Faults outside of kernels go back to whoever handled them before: returning repeats the instruction.
 inline void pass_on(int signal) {
-  sigaction(signal, signal == SIGSEGV ? &previous_segv : signal == SIGBUS ? &previous_bus : &previous_fpe, nullptr);
+  sigaction(signal,
+            signal == SIGSEGV  ? &previous_segv
+            : signal == SIGBUS ? &previous_bus
+                               : &previous_fpe,
+            nullptr);
 }
 
 inline void on_fault(int signal, siginfo_t* info, void*) {
   const Thread* t = launch.current;
   if (t == nullptr) return pass_on(signal);
-  if (signal == SIGFPE) fail("division-by-zero", t->site, "integer division by zero, after the thread's last synchronisation here");
+  if (signal == SIGFPE)
+    fail("division-by-zero", t->site,
+         "integer division by zero, after the thread's last synchronisation here");
   if (StackPool::in_guard(t->stack, info->si_addr))
-    fail("stack-overflow", t->site, "local variables exceed the thread's stack of " + std::to_string(STACK_BYTES >> 10) +
-                                        " KB, after its last synchronisation here");
+    fail("stack-overflow", t->site,
+         "local variables exceed the thread's stack of " + std::to_string(STACK_BYTES >> 10) +
+             " KB, after its last synchronisation here");
   pass_on(signal);
 }
 
@@ -31,7 +38,7 @@ class FaultHandler {
     stack.ss_sp = stack_;
     stack.ss_size = sizeof(stack_);
     sigaltstack(&stack, &previous_stack_);
-    struct sigaction action {};
+    struct sigaction action{};
     action.sa_sigaction = on_fault;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
     sigemptyset(&action.sa_mask);

@@ -114,7 +114,8 @@ class StackPool {
   // The stack of thread `i`; null when the system has no memory left.
   char* get(size_t i) {
     while (stacks_.size() <= i) {
-      void* p = mmap(nullptr, GUARD_BYTES + STACK_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      void* p = mmap(nullptr, GUARD_BYTES + STACK_BYTES, PROT_NONE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
       if (p == MAP_FAILED) return nullptr;
       char* stack = static_cast<char*>(p);
       if (mprotect(stack + GUARD_BYTES, STACK_BYTES, PROT_READ | PROT_WRITE) != 0) return nullptr;

@@ -13,7 +13,8 @@ inline std::string elements(i64 offset, int bytes, int item) {
 }
 
 inline std::string elements(const GlobalAccess& a) {
-  return elements(static_cast<i64>(a.address - a.from->begin), a.bytes, a.item) + " of `" + a.from->name + "`";
+  return elements(static_cast<i64>(a.address - a.from->begin), a.bytes, a.item) + " of `" + a.from->name +
+         "`";
 }
 
 inline const char* verb_of(Kind kind) {
@@ -23,17 +24,19 @@ inline const char* verb_of(Kind kind) {
 
 [[noreturn]] inline void bad_address(const GlobalAccess& a, const char* verb) {
   if (a.from == nullptr || (a.from->reachable && a.from->begin == 0))
-    fail("null-pointer", a.at, std::string(verb) + " through a null pointer" +
-                                   (a.from == nullptr ? "" : ", `" + a.from->name + "`"));
+    fail("null-pointer", a.at,
+         std::string(verb) + " through a null pointer" +
+             (a.from == nullptr ? "" : ", `" + a.from->name + "`"));
   if (!a.from->reachable)
     fail("out-of-bounds", a.at, std::string(verb) + " at an address in none of the launch's tensors");
-  fail("out-of-bounds", a.at, std::string(verb) + " of " + elements(a) + ", which has " +
-                                  plural(a.from->bytes / a.item, "element"));
+  fail("out-of-bounds", a.at,
+       std::string(verb) + " of " + elements(a) + ", which has " + plural(a.from->bytes / a.item, "element"));
 }
 
 [[noreturn]] inline void misaligned(const GlobalAccess& a, const char* verb) {
-  fail("misaligned", a.at, std::string(verb) + " of " + std::to_string(a.bytes) + " bytes at " + elements(a) +
-                               ": the address is no multiple of " + std::to_string(a.bytes));
+  fail("misaligned", a.at,
+       std::string(verb) + " of " + std::to_string(a.bytes) + " bytes at " + elements(a) +
+           ": the address is no multiple of " + std::to_string(a.bytes));
 }
 
 [[noreturn]] inline void global_race(const GlobalAccess& a, const char* verb, const Clash& clash) {
@@ -41,13 +44,15 @@ inline const char* verb_of(Kind kind) {
   std::string rule = "with no barrier in between";
   if (!in_this_block(clash.other)) {
     const u64 n = block_of(clash.other).number;
-    other += " of block " + triple({static_cast<unsigned>(n % gridDim.x), static_cast<unsigned>(n / gridDim.x % gridDim.y),
-                                    static_cast<unsigned>(n / gridDim.x / gridDim.y)});
+    other += " of block " +
+             triple({static_cast<unsigned>(n % gridDim.x), static_cast<unsigned>(n / gridDim.x % gridDim.y),
+                     static_cast<unsigned>(n / gridDim.x / gridDim.y)});
     rule = "in the same launch, where blocks have no order";
   }
-  fail("global-race", a.at, std::string(verb) + " of " + elements(a) + ", which " + other +
-                                (clash.with == Clash::WRITE ? " writes in " : " reads in ") +
-                                place(sites.site(clash.other.site)) + " " + rule);
+  fail("global-race", a.at,
+       std::string(verb) + " of " + elements(a) + ", which " + other +
+           (clash.with == Clash::WRITE ? " writes in " : " reads in ") + place(sites.site(clash.other.site)) +
+           " " + rule);
 }
 
 void check_global(Kind kind, const GlobalAccess& a) {

@@ -35,12 +35,14 @@ inline void check_geometry(const Kernel& kernel, const TitanLaunch& request) {
   const u32 *g = request.grid, *b = request.block;
   const u64 threads = static_cast<u64>(b[0]) * b[1] * b[2];
   if (threads == 0 || threads > 1024 || b[2] > 64)
-    throw BadLaunch{"block " + triple({b[0], b[1], b[2]}) + ": a block has 1 to 1024 threads, at most 64 in z"};
+    throw BadLaunch{"block " + triple({b[0], b[1], b[2]}) +
+                    ": a block has 1 to 1024 threads, at most 64 in z"};
   if (threads > kernel.max_threads)
     throw BadLaunch{"block " + triple({b[0], b[1], b[2]}) + " has " + plural(threads, "thread") +
                     "; the kernel is compiled for at most " + std::to_string(kernel.max_threads)};
   if (g[0] == 0 || g[1] == 0 || g[2] == 0 || g[0] > 0x7fffffffu || g[1] > 0xffff || g[2] > 0xffff)
-    throw BadLaunch{"grid " + triple({g[0], g[1], g[2]}) + ": 1 to 2^31 - 1 blocks in x, 1 to 65535 in y and z"};
+    throw BadLaunch{"grid " + triple({g[0], g[1], g[2]}) +
+                    ": 1 to 2^31 - 1 blocks in x, 1 to 65535 in y and z"};
 }
 
 inline void build_threads(dim3 block) {
@@ -62,7 +64,8 @@ inline void build_threads(dim3 block) {
 }
 
 inline void start_launch(const TitanLaunch& request) {
-  launch.options = {request.check != 0, request.count != 0, request.seed, static_cast<u32>(request.shared_limit), request.time_limit};
+  launch.options = {request.check != 0, request.count != 0, request.seed,
+                    static_cast<u32>(request.shared_limit), request.time_limit};
   launch.random = Random(request.seed);
   launch.clock = launch.ticks = 0;
   launch.deadline = request.time_limit > 0 ? now() + request.time_limit : 0;
@@ -78,7 +81,8 @@ inline void start_launch(const TitanLaunch& request) {
 
 // In random order, as on a GPU no order is promised.
 inline std::vector<u64> block_order(const TitanLaunch& request) {
-  std::vector<u64> order(request.blocks, request.blocks + (request.blocks == nullptr ? 0 : request.block_count));
+  std::vector<u64> order(request.blocks,
+                         request.blocks + (request.blocks == nullptr ? 0 : request.block_count));
   const u64 total = static_cast<u64>(gridDim.x) * gridDim.y * gridDim.z;
   if (request.blocks == nullptr)
     for (u64 i = 0; i < total; ++i) order.push_back(i);
@@ -91,7 +95,8 @@ inline void run_blocks(const TitanLaunch& request) {
   for (const u64 n : block_order(request)) {
     arena.start_block();
     run_block({static_cast<unsigned>(n % gridDim.x), static_cast<unsigned>(n / gridDim.x % gridDim.y),
-               static_cast<unsigned>(n / gridDim.x / gridDim.y)}, n);
+               static_cast<unsigned>(n / gridDim.x / gridDim.y)},
+              n);
     if (launch.failure.happened) return;
   }
 }
@@ -100,8 +105,8 @@ inline void run_launch(const TitanLaunch& request) {
   const Kernel& kernel = find_kernel(request.kernel);
   check_geometry(kernel, request);
   if (request.argument_count != kernel.parameter_count)
-    throw BadLaunch{"the kernel takes " + plural(kernel.parameter_count, "argument") + " " + kernel.parameters + ", but got " +
-                    std::to_string(request.argument_count)};
+    throw BadLaunch{"the kernel takes " + plural(kernel.parameter_count, "argument") + " " +
+                    kernel.parameters + ", but got " + std::to_string(request.argument_count)};
   start_launch(request);
   Binder binder(request.arguments, parameter_names(kernel.parameters));
   void* values = kernel.bind(binder);

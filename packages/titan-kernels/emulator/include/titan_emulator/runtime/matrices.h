@@ -10,7 +10,6 @@
 
 namespace titan::emulator {
 
-
 // The 16-bit half `i` of a register.
 inline float half_of(u32 r, int i) { return __half2float(__ushort_as_half(static_cast<u16>(r >> (16 * i)))); }
 
@@ -77,7 +76,8 @@ void run_m16n8k8(Warp& warp, Site at) {
     for (int k = 0; k < 8; ++k)
       for (int n = 0; n < 8; ++n) c[m][n] += a[m][k] * b[k][n];
   for (int lane = 0; lane < WARP_SIZE; ++lane)
-    for (int i = 0; i < 4; ++i) output<float[4]>(warp, lane)[i] = c[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2];
+    for (int i = 0; i < 4; ++i)
+      output<float[4]>(warp, lane)[i] = c[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2];
 }
 
 // Row and column of accumulator i.

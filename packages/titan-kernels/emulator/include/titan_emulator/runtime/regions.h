@@ -43,7 +43,8 @@ class Regions {
     static const Allocation stray{0, 0, "", false};
     const Allocation* best = &stray;
     for (const Allocation& a : allocations_)
-      if (address >= a.begin && address - a.begin < a.bytes && (best == &stray || a.bytes < best->bytes)) best = &a;
+      if (address >= a.begin && address - a.begin < a.bytes && (best == &stray || a.bytes < best->bytes))
+        best = &a;
     return best;
   }
 

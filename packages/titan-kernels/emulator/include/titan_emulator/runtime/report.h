@@ -27,12 +27,15 @@ inline std::string json(uint3 v) {
   return "[" + std::to_string(v.x) + "," + std::to_string(v.y) + "," + std::to_string(v.z) + "]";
 }
 
-inline std::string bad_launch_report(const BadLaunch& bad) { return "{\"bad_launch\":" + quoted(bad.message) + "}"; }
+inline std::string bad_launch_report(const BadLaunch& bad) {
+  return "{\"bad_launch\":" + quoted(bad.message) + "}";
+}
 
 inline std::string failure_report() {
   const Failure& f = launch.failure;
-  return "{\"failure\":{\"rule\":" + quoted(f.rule) + ",\"message\":" + quoted(f.message) + ",\"block\":" + json(f.block) +
-         ",\"thread\":" + json(f.thread) + ",\"file\":" + quoted(f.site.file) + ",\"line\":" + std::to_string(f.site.line) +
+  return "{\"failure\":{\"rule\":" + quoted(f.rule) + ",\"message\":" + quoted(f.message) +
+         ",\"block\":" + json(f.block) + ",\"thread\":" + json(f.thread) +
+         ",\"file\":" + quoted(f.site.file) + ",\"line\":" + std::to_string(f.site.line) +
          ",\"place\":" + quoted(place(f.site)) + "}}";
 }
 
@@ -52,7 +55,8 @@ inline std::string site_counts(u16 n) {
 }
 
 inline std::string counters_report() {
-  std::string out = "{\"shared_bytes\":" + std::to_string(arena.used()) + ",\"blocks\":" + std::to_string(launch.blocks.size());
+  std::string out = "{\"shared_bytes\":" + std::to_string(arena.used()) +
+                    ",\"blocks\":" + std::to_string(launch.blocks.size());
   if (launch.options.count)
     out += ",\"names\":" + counter_names() +
            ",\"lines\":" + list(sites.size(), [](size_t i) { return site_counts(static_cast<u16>(i)); }) +
@@ -64,8 +68,9 @@ inline std::string counters_report() {
 inline std::string kernels_report() {
   std::string out = "{";
   for (const Kernel& k : kernels)
-    out += std::string(out.size() == 1 ? "" : ",") + quoted(k.name) + ":{\"max_threads\":" + std::to_string(k.max_threads) +
-           ",\"parameters\":" + quoted(k.parameters) + "}";
+    out += std::string(out.size() == 1 ? "" : ",") + quoted(k.name) +
+           ":{\"max_threads\":" + std::to_string(k.max_threads) + ",\"parameters\":" + quoted(k.parameters) +
+           "}";
   return out + "}";
 }
 

@@ -69,7 +69,8 @@ inline int wavefronts(const u64* words, int n) {
 // Wide accesses go in phases of 128 bytes: 32 lanes of up to 4 bytes, 16 of 8 or 8 of 16.  Each phase
 // takes one wavefront at best, and one per distinct word of its busiest bank.
 inline std::pair<int, int> wavefront_counts(const Request& r) {
-  const int lanes_per_phase = r.bytes <= 4 ? 32 : 128 / r.bytes, words_per_lane = r.bytes <= 4 ? 1 : r.bytes / 4;
+  const int lanes_per_phase = r.bytes <= 4 ? 32 : 128 / r.bytes,
+            words_per_lane = r.bytes <= 4 ? 1 : r.bytes / 4;
   int total = 0, ideal = 0;
   for (int phase = 0; phase < WARP_SIZE / lanes_per_phase; ++phase) {
     u64 words[WARP_SIZE];
@@ -126,7 +127,8 @@ inline bool uniform(const Warp& warp) {
   const auto& first = warp.threads[0].log;
   for (int lane = 1; lane < warp.lanes; ++lane) {
     const auto& log = warp.threads[lane].log;
-    if (log.size() != first.size() || !std::equal(log.begin(), log.end(), first.begin(), same_request)) return false;
+    if (log.size() != first.size() || !std::equal(log.begin(), log.end(), first.begin(), same_request))
+      return false;
   }
   return true;
 }
@@ -153,14 +155,16 @@ inline void count_divergent(const Warp& warp) {
     for (const Record& x : warp.threads[lane].log) {
       const u64 n = occurrences[x.site * 8u + x.kind]++;
       all.push_back({static_cast<u64>(x.site) << 48 | static_cast<u64>(x.kind) << 40 |
-                         static_cast<u64>(x.bytes) << 32 | n, x.address, lane});
+                         static_cast<u64>(x.bytes) << 32 | n,
+                     x.address, lane});
     }
   }
   std::stable_sort(all.begin(), all.end(), [](const Key& a, const Key& b) { return a.key < b.key; });
   for (size_t i = 0; i < all.size();) {
     Request r(static_cast<u16>(all[i].key >> 48), static_cast<int>(all[i].key >> 40 & 0xff),
               static_cast<int>(all[i].key >> 32 & 0xff));
-    for (const u64 key = all[i].key; i < all.size() && all[i].key == key; ++i) r.add(all[i].lane, all[i].address);
+    for (const u64 key = all[i].key; i < all.size() && all[i].key == key; ++i)
+      r.add(all[i].lane, all[i].address);
     count_request(r);
   }
 }

@@ -31,7 +31,8 @@ struct Clash {
 
 inline const BlockRecord& block_of(const Access& a) {
   return *(std::upper_bound(launch.blocks.begin(), launch.blocks.end(), a.stamp,
-                            [](u32 stamp, const BlockRecord& b) { return stamp < b.begin; }) - 1);
+                            [](u32 stamp, const BlockRecord& b) { return stamp < b.begin; }) -
+           1);
 }
 
 inline u16 thread_of(const Access& a) { return a.thread & ~ATOMIC; }
@@ -84,7 +85,8 @@ class Shadow {
  public:
   Shadow(u64 base, u64 bytes) : base_(base / 4 * 4), words_((base + bytes - base_ + 3) / 4) {
     // Untouched pages cost nothing.
-    void* p = mmap(nullptr, size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* p =
+        mmap(nullptr, size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) throw BadLaunch{"out of memory for the race detector (check=False needs none)"};
     word_ = static_cast<Word*>(p);
   }
@@ -98,8 +100,11 @@ class Shadow {
     if (word_ != nullptr) munmap(word_, size());
   }
 
-  // Forgets everything about [address, address + bytes); both multiples of four.
-  void clear(u64 address, u64 bytes) { memset(static_cast<void*>(&word_[(address - base_) / 4]), 0, bytes / 4 * sizeof(Word)); }
+  // Forgets everything; `bytes` says how much of it was ever used.
+  void reset(u64 bytes) {
+    memset(static_cast<void*>(word_), 0, (bytes + 3) / 4 * sizeof(Word));
+    parts_.clear();
+  }
 
   bool initialised(u64 address, int bytes) const {
     bool all = true;
@@ -118,7 +123,7 @@ class Shadow {
  private:
   struct Word {
     History history;
-    u32 parts;  // 1 + index in parts_; 0 while the word is accessed as a whole
+    u32 parts;        // 1 + index in parts_; 0 while the word is accessed as a whole
     u32 initialised;  // a bit per byte
   };
   struct Parts {

@@ -58,13 +58,16 @@ inline void check_collective(const Warp& warp, const Thread& first, bool same) {
   }
   const auto where = [&] { return whereabouts(warp.threads, warp.lanes); };
   if (barrier)
-    fail("deadlock", first.site, "threads of one warp wait for each other at different places: " + where(), &first);
+    fail("deadlock", first.site, "threads of one warp wait for each other at different places: " + where(),
+         &first);
   if (!same)
-    fail("divergent-collective", first.site, "lanes of one warp have come to different operations: " + where(), &first);
+    fail("divergent-collective", first.site,
+         "lanes of one warp have come to different operations: " + where(), &first);
   if (missing && first.operation != SYNC_WARP)
     fail("divergent-collective", first.site,
          std::string(first.operation) + " needs all 32 lanes of the warp" +
-             (warp.lanes < WARP_SIZE ? ", which has " + std::to_string(warp.lanes) : "") + ": " + where(), &first);
+             (warp.lanes < WARP_SIZE ? ", which has " + std::to_string(warp.lanes) : "") + ": " + where(),
+         &first);
 }
 
 // All threads of the block have to arrive at one __syncthreads().
@@ -73,21 +76,24 @@ inline void check_barrier(const Thread& waiting) {
     if (t.status != Status::AT_BARRIER || !(t.site == waiting.site) || t.collective != waiting.collective)
       fail("divergent-barrier", waiting.site,
            std::string(waiting.operation) + " is not reached by all threads of the block: " +
-               whereabouts(launch.threads.data(), launch.threads.size()), &waiting);
+               whereabouts(launch.threads.data(), launch.threads.size()),
+           &waiting);
 }
 
 void check_mask(u32 mask, const char* operation, Site at) {
   if (mask == FULL_MASK_BITS) return;
   char text[16];
   snprintf(text, sizeof(text), "0x%08x", mask);
-  fail("partial-mask", at, std::string(operation) + " with mask " + text +
-                               ": kernels of this package synchronise whole warps (0xffffffff)");
+  fail("partial-mask", at,
+       std::string(operation) + " with mask " + text +
+           ": kernels of this package synchronise whole warps (0xffffffff)");
 }
 
 void check_width(int width, const char* operation, Site at) {
   if (width <= 0 || width > WARP_SIZE || (width & (width - 1)) != 0)
-    fail("shuffle-width", at, std::string(operation) + " with width " + std::to_string(width) +
-                                  ", which is no power of two up to 32");
+    fail("shuffle-width", at,
+         std::string(operation) + " with width " + std::to_string(width) +
+             ", which is no power of two up to 32");
 }
 
 }  // namespace titan::emulator
