@@ -48,12 +48,14 @@ class Regions {
     return best;
   }
 
-  // Null without one.
+  // Null without one.  Accesses come in runs, so the last one's region is tried first.
   Region* region(u64 address) {
     if (last_ < regions_.size() && contains(regions_[last_], address)) return &regions_[last_];
-    for (last_ = 0; last_ < regions_.size(); ++last_)
-      if (contains(regions_[last_], address)) return &regions_[last_];
-    return nullptr;
+    const auto after = std::upper_bound(regions_.begin(), regions_.end(), address,
+                                        [](u64 a, const Region& r) { return a < r.begin; });
+    if (after == regions_.begin() || !contains(*(after - 1), address)) return nullptr;
+    last_ = static_cast<size_t>(after - 1 - regions_.begin());
+    return &regions_[last_];
   }
 
   void touch(u64 address, bool load) {
