@@ -13,6 +13,7 @@ from titan_kernels.ops.cross_entropy import (
 from titan_kernels.ops.embedding import embedding, embedding_gradient
 from titan_kernels.ops.glu import geglu, relu2, swiglu
 from titan_kernels.ops.layer_norm import layer_norm
+from titan_kernels.ops.reduce import reduce, var_mean
 from titan_kernels.ops.rms_norm import rms_norm
 from titan_kernels.ops.rope import rope, rope_qk
 from titan_kernels.ops.softmax import softmax
@@ -30,10 +31,12 @@ __all__ = [
     "geglu",
     "layer_norm",
     "merge_partials",
+    "reduce",
     "relu2",
     "rms_norm",
     "rope",
     "rope_qk",
     "softmax",
     "swiglu",
+    "var_mean",
 ]
