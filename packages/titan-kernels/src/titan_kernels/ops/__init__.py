@@ -13,6 +13,7 @@ from titan_kernels.ops.cross_entropy import (
 from titan_kernels.ops.embedding import embedding, embedding_gradient
 from titan_kernels.ops.glu import geglu, relu2, swiglu
 from titan_kernels.ops.layer_norm import layer_norm
+from titan_kernels.ops.multi_tensor import multi_tensor_cast, multi_tensor_norm
 from titan_kernels.ops.reduce import reduce, var_mean
 from titan_kernels.ops.rms_norm import rms_norm
 from titan_kernels.ops.rope import rope, rope_qk
@@ -31,6 +32,8 @@ __all__ = [
     "geglu",
     "layer_norm",
     "merge_partials",
+    "multi_tensor_cast",
+    "multi_tensor_norm",
     "reduce",
     "relu2",
     "rms_norm",

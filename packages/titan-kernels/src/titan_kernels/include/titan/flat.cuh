@@ -55,7 +55,13 @@ class Flat {
   template <class F>
   __device__ __forceinline__ void for_each(F f) const {
     const i64 thread = blockIdx.x * static_cast<i64>(blockDim.x) + threadIdx.x;
-    const i64 threads = gridDim.x * static_cast<i64>(blockDim.x), in_vectors = vectors_ * W;
+    for_each(thread, gridDim.x * static_cast<i64>(blockDim.x), f);
+  }
+
+  // The same for other ways to share the work: this is number `thread` of `threads`.
+  template <class F>
+  __device__ __forceinline__ void for_each(i64 thread, i64 threads, F f) const {
+    const i64 in_vectors = vectors_ * W;
     for (i64 v = thread; v < vectors_; v += threads) f(Width<W>(), head_ + v * W);
     for (i64 e = thread; e < count_ - in_vectors; e += threads) f(Width<1>(), e < head_ ? e : e + in_vectors);
   }
