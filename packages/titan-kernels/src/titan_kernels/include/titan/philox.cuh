@@ -40,7 +40,8 @@ class Philox {
       u32 word[4];
       block(static_cast<u64>((position + begin) >> 2), word);
 #pragma unroll
-      for (int j = 0; j < 4; ++j) bits |= static_cast<u32>(static_cast<i64>(word[j]) >= threshold) << (begin + j);
+      for (int j = 0; j < 4; ++j)
+        bits |= static_cast<u32>(static_cast<i64>(word[j]) >= threshold) << (begin + j);
     }
     return bits >> shift;
   }

@@ -22,7 +22,11 @@ constexpr int COMMON_WIDTH = WIDTH<A> < WIDTH<B> ? WIDTH<A> : WIDTH<B>;
 class Dropout {
  public:
   __device__ __forceinline__ Dropout(Global<const i64> seed, i64 offset, i64 threshold, float scale)
-      : philox_(seed ? seed.load() : 0), offset_(offset), threshold_(threshold), scale_(scale), random_(seed) {}
+      : philox_(seed ? seed.load() : 0),
+        offset_(offset),
+        threshold_(threshold),
+        scale_(scale),
+        random_(seed) {}
 
   template <int N>
   __device__ __forceinline__ void apply(i64 element, float (&x)[N]) const {
@@ -43,7 +47,7 @@ template <int W>
 class Walk {
  public:
   __device__ __forceinline__ Walk(i64 total, int n)
-      : total_(total), n_(n), tile_(blockIdx.x * blockDim.x * W - static_cast<int>(blockIdx.y * static_cast<i64>(n) % W)) {}
+      : total_(total), n_(n), tile_(blockIdx.x * blockDim.x * W - shift_of_block(n)) {}
 
   // First column of the block's tile and of the thread's vector; negative where a vector begins in
   // the row before.
@@ -54,21 +58,28 @@ class Walk {
   template <class F>
   __device__ __forceinline__ void rows(F f) const {
     const i64 step = static_cast<i64>(gridDim.y) * blockDim.y * n_;
-    for (i64 first = (blockIdx.y + static_cast<i64>(gridDim.y) * threadIdx.y) * n_; first < total_; first += step) {
+    i64 first = (blockIdx.y + static_cast<i64>(gridDim.y) * threadIdx.y) * n_;
+    for (; first < total_; first += step) {
       const int count = static_cast<int>(min(static_cast<i64>(n_), total_ - first));
       if (begin() < count) f(first, count, Slot{begin(), true, begin() >= 0 && begin() + W <= count});
     }
   }
 
  private:
+  // By how many elements the block's rows begin behind a vector boundary.
+  __device__ __forceinline__ static int shift_of_block(int n) {
+    return static_cast<int>(blockIdx.y * static_cast<i64>(n) % W);
+  }
+
   i64 total_;
   int n_, tile_;
 };
 
 // The thread's part of the bias, which is in the dtype of x or in fp32: one of the pointers is null.
 template <int W, class T>
-__device__ __forceinline__ void load_bias(Global<const T> narrow, Global<const float> wide, const Walk<W>& walk, int n,
-                                          Shared<float> shared, int stride, float (&b)[W]) {
+__device__ __forceinline__ void load_bias(Global<const T> narrow, Global<const float> wide,
+                                          const Walk<W>& walk, int n, Shared<float> shared, int stride,
+                                          float (&b)[W]) {
   const TransposedRow<float, W> row(shared, stride);
   for (int e = threadIdx.y * blockDim.x + threadIdx.x; e < blockDim.x * W; e += blockDim.x * blockDim.y) {
     const int column = min(max(walk.tile() + e, 0), n - 1);
@@ -80,9 +91,10 @@ __device__ __forceinline__ void load_bias(Global<const T> narrow, Global<const f
 }
 
 template <class T, class R>
-__device__ __forceinline__ void forward(Global<const T> x, Global<const T> bias, Global<const float> wide_bias,
-                                        Global<const R> residual, Global<R> y, Global<const i64> seed, i64 total,
-                                        int n, i64 offset, i64 threshold, float scale, int stride) {
+__device__ __forceinline__ void forward(Global<const T> x, Global<const T> bias,
+                                        Global<const float> wide_bias, Global<const R> residual,
+                                        Global<R> y, Global<const i64> seed, i64 total, int n, i64 offset,
+                                        i64 threshold, float scale, int stride) {
   constexpr int W = COMMON_WIDTH<T, R>;
   TITAN_DYNAMIC_SHARED(float, shared);
   const Dropout dropout(seed, offset, threshold, scale);

@@ -24,7 +24,8 @@ struct Chunk {
 };
 
 template <int N>
-__device__ __forceinline__ Chunk chunk_of_block(const Array<i64, N>& counts, const Array<int, N + 1>& first, int tensors) {
+__device__ __forceinline__ Chunk chunk_of_block(const Array<i64, N>& counts, const Array<int, N + 1>& first,
+                                                int tensors) {
   int low = 0, high = tensors;  // first[low] <= blockIdx.x < first[high]
   while (high - low > 1) {
     const int middle = (low + high) / 2;
@@ -58,15 +59,16 @@ __device__ __forceinline__ void norm_of_chunk(Global<const T> x, int count, Glob
   for (int step = W / 2; step > 0; step /= 2)
 #pragma unroll
     for (int j = 0; j < step; ++j) sums[j] += sums[j + step];
-  const float total = block_reduce<Sum>(sums[0], scratch), found = block_reduce<Max>(finite ? 0.0f : 1.0f, scratch);
+  const float total = block_reduce<Sum>(sums[0], scratch);
+  const float found = block_reduce<Max>(finite ? 0.0f : 1.0f, scratch);
   if (threadIdx.x != 0) return;
   squares.store(record, total);
   strange.store(record, found);
 }
 
 // All records in one block, in an order that depends on their number only.
-__device__ __forceinline__ void norm_total(Global<const float> squares, Global<const float> strange, Global<float> norm,
-                                           Global<float> found, int records) {
+__device__ __forceinline__ void norm_total(Global<const float> squares, Global<const float> strange,
+                                           Global<float> norm, Global<float> found, int records) {
   TITAN_SHARED(float, scratch, 32);
   float total = 0.0f, any = 0.0f;
   for (int i = threadIdx.x; i < records; i += blockDim.x) {
@@ -82,8 +84,9 @@ __device__ __forceinline__ void norm_total(Global<const float> squares, Global<c
 
 // The norm of each tensor by a warp; `places` are the tensors' places in the result.
 template <int N>
-__device__ __forceinline__ void norm_each(Global<const float> squares, Global<float> norms, const Array<int, N + 1>& first,
-                                          const Array<int, N>& places, int tensors) {
+__device__ __forceinline__ void norm_each(Global<const float> squares, Global<float> norms,
+                                          const Array<int, N + 1>& first, const Array<int, N>& places,
+                                          int tensors) {
   const int tensor = blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
   if (tensor >= tensors) return;
   float total = 0.0f;
@@ -117,8 +120,8 @@ __device__ __forceinline__ void cast_chunk(Global<S> from, Global<D> to, int cou
 TITAN_FOR_EACH_FLOAT(NORM)
 
 TITAN_KERNEL(multi_tensor_norm_total, TOTAL_THREADS,
-             (Global<const float> squares, Global<const float> strange, Global<float> norm, Global<float> found,
-              int records),
+             (Global<const float> squares, Global<const float> strange, Global<float> norm,
+              Global<float> found, int records),
              norm_total(squares, strange, norm, found, records))
 
 TITAN_KERNEL(multi_tensor_norm_each, THREADS,

@@ -91,8 +91,8 @@ __device__ __forceinline__ void store_wide(Global<T> to, i64 i, const float (&x)
   }
 }
 
-// The results, in one of three dtypes: pointers of the others are null.  For moments, the second pointer takes
-// the mean, if it is wanted.
+// The results, in one of three dtypes: pointers of the others are null.  For moments, the second pointer
+// takes the mean, if it is wanted.
 struct Results {
   Array<Global<half>, 2> f16;
   Array<Global<bf16>, 2> bf;
@@ -128,7 +128,8 @@ struct Results {
 
 // N consecutive records.
 template <class A, int N>
-__device__ __forceinline__ void store_records(Global<float> partial, i64 plane_stride, i64 i, const A (&a)[N]) {
+__device__ __forceinline__ void store_records(Global<float> partial, i64 plane_stride, i64 i,
+                                              const A (&a)[N]) {
 #pragma unroll
   for (int p = 0; p < A::PLANES; ++p) {
     float x[N];
@@ -194,8 +195,8 @@ __device__ __forceinline__ void merge_tree(A (&a)[N], Shared<float> scratch) {
 // A team reduces rows, or a segment of each: gridDim.x segments, of which records lie as (segment, row).  It
 // takes `group` rows in turn and stores their results together, in whole sectors.
 template <class A, class T>
-__device__ __forceinline__ void rows(Global<const T> x, Global<float> partial, const Results& results, i64 rows,
-                                     i64 n, int segment, int group, int transform) {
+__device__ __forceinline__ void rows(Global<const T> x, Global<float> partial, const Results& results,
+                                     i64 rows, i64 n, int segment, int group, int transform) {
   constexpr int W = LANES<A, T>;
   TITAN_SHARED(float, scratch, A::PLANES * (ROW_THREADS / 32));
   const i64 begin = blockIdx.x * static_cast<i64>(segment);
@@ -266,8 +267,8 @@ __device__ __forceinline__ void columns(Global<const T> x, Global<float> partial
 // Merges `count` records per result, which lie as (outer, count, inner).  For records of columns(), inner
 // index i of the lines is (i + shift) % inner, with the shift of the outer index; `width` is 1 for others.
 template <class A>
-__device__ __forceinline__ void merge(Global<const float> partial, const Results& results, i64 outputs, int inner,
-                                      int count, i64 length, int width) {
+__device__ __forceinline__ void merge(Global<const float> partial, const Results& results, i64 outputs,
+                                      int inner, int count, i64 length, int width) {
   TITAN_SHARED(float, scratch, A::PLANES * (MERGE_THREADS / 2));
   const i64 output = blockIdx.x * static_cast<i64>(blockDim.x) + threadIdx.x, outer = output / inner;
   const int shift = static_cast<int>(outer * length % width);
@@ -277,7 +278,8 @@ __device__ __forceinline__ void merge(Global<const float> partial, const Results
     for (int c = threadIdx.y; c < count; c += blockDim.y) {
       A other;
 #pragma unroll
-      for (int p = 0; p < A::PLANES; ++p) other.plane[p] = partial.load(p * stride + at + c * static_cast<i64>(inner));
+      for (int p = 0; p < A::PLANES; ++p)
+        other.plane[p] = partial.load(p * stride + at + c * static_cast<i64>(inner));
       a[0].merge(other);
     }
   merge_tree<MERGE_THREADS>(a, scratch);
@@ -286,19 +288,22 @@ __device__ __forceinline__ void merge(Global<const float> partial, const Results
 
 }  // namespace
 
-#define RESULTS Array<Global<half>, 2> f16, Array<Global<bf16>, 2> bf, Array<Global<float>, 2> f32, float divisor, int root
+#define RESULTS \
+  Array<Global<half>, 2> f16, Array<Global<bf16>, 2> bf, Array<Global<float>, 2> f32, float divisor, int root
 #define KERNELS(t, T, kind, A)                                                                              \
   TITAN_KERNEL(reduce_rows_##kind##_##t, ROW_THREADS,                                                       \
                (Global<const T> x, Global<float> partial, RESULTS, i64 count, i64 n, int segment, int group, \
                 int transform),                                                                             \
-               rows<A>(x, partial, Results{f16, bf, f32, divisor, root}, count, n, segment, group, transform)) \
+               rows<A>(x, partial, Results{f16, bf, f32, divisor, root}, count, n, segment, group,           \
+                       transform))                                                                           \
   TITAN_KERNEL(reduce_columns_##kind##_##t, COLUMN_THREADS,                                                 \
                (Global<const T> x, Global<float> partial, RESULTS, i64 length, int width, int tiles,        \
                 int transform),                                                                             \
                columns<A>(x, partial, Results{f16, bf, f32, divisor, root}, length, width, tiles, transform))
 #define MERGE(kind, A)                                                                                      \
   TITAN_KERNEL(reduce_merge_##kind, MERGE_THREADS,                                                          \
-               (Global<const float> partial, RESULTS, i64 outputs, int inner, int count, i64 length, int width), \
+               (Global<const float> partial, RESULTS, i64 outputs, int inner, int count, i64 length,        \
+                int width),                                                                                 \
                merge<A>(partial, Results{f16, bf, f32, divisor, root}, outputs, inner, count, length, width))
 #define KIND(kind, A)              \
   KERNELS(f16, half, kind, A)      \
