@@ -111,7 +111,7 @@ def _problem(x: Tensor, exact: Tensor, reference: Tensor, factor: float, ulps: f
     # Two roundings of fp32 at the size of the result: sums in another order are as good.
     slack = (2 * 2**-24 + ulps * torch.finfo(x.dtype).eps) * exact[~special].abs().max()
     for name, measure in _MEASURES.items():
-        if measure(error) > factor * measure(bound) + slack:
+        if not measure(error) <= factor * measure(bound) + slack:  # so that NaN is a problem too
             return f"{name} error {measure(error):.3g}, while the reference's is {measure(bound):.3g}"
     return None
 
