@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -70,13 +71,29 @@ def trainer(
     help="Of the data.",
 )
 @click.option(
+    "--rounds",
+    type=click.IntRange(min=4),
+    default=40,
+    show_default=True,
+    help="Timed calls of each implementation, on a GPU.",
+)
+@click.option(
     "--json", "json_path", type=click.Path(path_type=Path), help="Write the result to this file too."
 )
-def kernels(names: tuple[str, ...], emulate: bool, dtype: str, json_path: Path | None) -> None:
-    """Traffic, code and times of the CUDA kernels, of all operators or of those that start with OP."""
-    from titan_bench.kernels.command import run_kernels
+@click.option(
+    "--plot",
+    "plot_path",
+    type=click.Path(path_type=Path),
+    help="Draw the speed-up over eager PyTorch: a .png, .svg or .pdf file.",
+)
+def kernels(**options: Any) -> None:
+    """Times of the kernels against PyTorch and liger-kernel, of all operators or those that start with OP.
 
-    run_kernels(names, emulate, dtype, json_path, lambda text: click.echo(text, err=True))
+    Each result is verified against float64 before it is timed.
+    """
+    from titan_bench.kernels.command import Request, run_kernels
+
+    run_kernels(Request(**options), lambda text: click.echo(text, err=True))
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -91,7 +108,7 @@ def run(arguments: Sequence[str]) -> int:
         return error.exit_code
     except BenchError as error:
         click.echo(f"error: {error}", err=True)
-        return 1
+        return error.exit_code
     except Exception as error:
         return _known(error)
     sys.stdout.flush()

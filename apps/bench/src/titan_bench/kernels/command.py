@@ -2,48 +2,157 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import platform
+import subprocess
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 import titan_kernels
-from titan_bench.errors import BenchError
+from titan_bench.errors import BenchError, UsageError, VerificationError
 from titan_bench.kernels.emulate import emulate as emulate_ops
+from titan_bench.kernels.measure import Bench, TimedCase, measure, on_gpu
 from titan_bench.kernels.show import print_rows
+from titan_bench.kernels.show_times import print_times
 from titan_bench.results import write_json
+from titan_kernels import device
 from titan_kernels.registry import Op, ops
 
-__all__ = ["run_kernels"]
+__all__ = ["Request", "run_kernels"]
 
 _DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
+_PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 
 
-def run_kernels(
-    names: Sequence[str], emulate: bool, dtype: str, json_path: Path | None, tell: Callable[[str], None]
-) -> None:
+@dataclass(frozen=True)
+class Request:
+    """The options.
+
+    Args:
+        names: Beginnings of operators' names; all operators if empty.
+        emulate: Count on the emulator instead of timing.
+        dtype: Of the data: fp16, bf16 or fp32.
+        rounds: Timed calls per candidate.
+        json_path: Where to write the result to.
+        plot_path: Where to draw it.
+    """
+
+    names: Sequence[str] = ()
+    emulate: bool = False
+    dtype: str = "fp16"
+    rounds: int = 40
+    json_path: Path | None = None
+    plot_path: Path | None = None
+
+
+def run_kernels(request: Request, tell: Callable[[str], None]) -> None:
     """Run the benchmark and print its table.
 
+    Args:
+        request: The options.
+        tell: Called with lines on the progress.
+
     Raises:
-        BenchError: An unknown operator, no GPU and no ``--emulate``, or a wrong result.
+        UsageError: An unknown operator, or a chart that can't be drawn.
+        BenchError: No GPU and no ``--emulate``, or a file can't be written.
+        VerificationError: One of our implementations is wrong or failed.
     """
-    chosen = _chosen(names)
-    if not emulate:
+    _check(request)
+    if request.emulate:
+        _emulate(request, tell)
+        return
+    if not torch.cuda.is_available():
         raise BenchError("titan-bench kernels needs an NVIDIA GPU to time; --emulate does without")
-    rows = emulate_ops(chosen, _DTYPES[dtype], tell)
+    time_kernels(request, on_gpu(_DTYPES[request.dtype], request.rounds), tell)
+
+
+def time_kernels(request: Request, bench: Bench, tell: Callable[[str], None]) -> None:
+    """The measuring part of :func:`run_kernels`, with any clock and device."""
+    rows = measure(_chosen(request.names), bench, tell)
+    card = device.current(bench.device)
+    print_times(rows, None if card is None else card.bandwidth_gbs)
+    machine = _machine(bench.device, request.dtype)
+    if request.json_path is not None:
+        values = {
+            "rounds": bench.rounds,
+            "data_sheet_gb_per_s": None if card is None else card.bandwidth_gbs,
+            "rows": [row.to_dict() for row in rows],
+        }
+        write_json(request.json_path, "kernels", machine, values)
+    if request.plot_path is not None:
+        from titan_bench.kernels.plot import draw  # matplotlib takes a second
+
+        draw(rows, request.plot_path, f"{machine['device']}, {request.dtype}")
+    _raise_mistakes(rows)
+
+
+def _raise_mistakes(rows: Sequence[TimedCase]) -> None:
+    mistakes = [text for row in rows for text in row.mistakes]
+    if mistakes:
+        raise VerificationError("not all of our kernels are right:\n" + "\n".join(mistakes))
+
+
+def _emulate(request: Request, tell: Callable[[str], None]) -> None:
+    rows = emulate_ops(_chosen(request.names), _DTYPES[request.dtype], tell)
     print_rows(rows)
-    if json_path is not None:
+    if request.json_path is not None:
         machine = {"device": "emulator", "python": platform.python_version(), "torch": torch.__version__}
-        machine["titan_kernels"] = titan_kernels.__version__
-        write_json(json_path, "kernels-emulated", machine, {"rows": [row.to_dict() for row in rows]})
+        machine |= {"titan_kernels": titan_kernels.__version__, "precision": request.dtype}
+        write_json(request.json_path, "kernels-emulated", machine, {"rows": [row.to_dict() for row in rows]})
+
+
+def _machine(where: torch.device, dtype: str) -> dict[str, str]:
+    from titan_pretrain.metrics.environment import environment_facts
+
+    facts = environment_facts(where, world_size=1, precision=dtype)
+    if where.type == "cuda":
+        facts["driver"] = _driver_version()
+    return facts | {name: _version(name) for name in ("torch-titan-kernels", "triton", "liger-kernel")}
+
+
+def _version(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _driver_version() -> str:
+    """The driver's release, which only NVIDIA's own tool tells."""
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        lines = subprocess.run(command, capture_output=True, text=True, timeout=30).stdout.split()
+    except (OSError, subprocess.TimeoutExpired):
+        lines = []
+    return lines[0] if lines else "unknown"
+
+
+def _known() -> dict[str, Op]:
+    return {name: op for name, op in ops().items() if any(i.name == "cuda" for i in op.implementations)}
 
 
 def _chosen(names: Sequence[str]) -> list[Op]:
-    known = {name: op for name, op in ops().items() if any(i.name == "cuda" for i in op.implementations)}
-    unknown = [each for each in names if not any(name.startswith(each) for name in known)]
-    if unknown:
-        raise BenchError(
+    return [op for name, op in sorted(_known().items()) if not names or name.startswith(tuple(names))]
+
+
+def _check(request: Request) -> None:
+    """All wrong options at once."""
+    known, problems = _known(), []
+    if unknown := [each for each in request.names if not any(name.startswith(each) for name in known)]:
+        problems.append(
             f"OP ({', '.join(unknown)}): no operator starts so; there are {', '.join(sorted(known))}"
         )
-    return [op for name, op in sorted(known.items()) if not names or name.startswith(tuple(names))]
+    if request.plot_path is not None:
+        if request.plot_path.suffix.lower() not in _PLOT_SUFFIXES:
+            problems.append(
+                f"--plot ({request.plot_path}): its name must end with {', '.join(_PLOT_SUFFIXES)}"
+            )
+        if request.emulate:
+            problems.append(
+                f"--plot ({request.plot_path}): it draws measured times; leave out --emulate, or use --json"
+            )
+    if problems:
+        raise UsageError("\n".join(problems))

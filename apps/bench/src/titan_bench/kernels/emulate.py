@@ -110,10 +110,7 @@ def _row(op: Op, case: Case, dtype: torch.dtype) -> KernelRow:
     predictions = {
         label: [_predict(each, name, capability) for each in launches] for label, name, capability in CARDS
     }
-    infos = {
-        arch: [images.info(each.unit, arch)[each.kernel] for each in launches]
-        for arch in _ARCHITECTURES.values()
-    }
+    infos = {arch: [_info(each, arch) for each in launches] for arch in _ARCHITECTURES.values()}
     return KernelRow(
         op=op.name,
         case=case.label,
@@ -135,6 +132,16 @@ def _row(op: Op, case: Case, dtype: torch.dtype) -> KernelRow:
     )
 
 
+def _info(launch: LaunchReport, arch: str) -> images.KernelInfo:
+    kernels = images.info(launch.unit, arch)
+    if launch.kernel not in kernels:
+        raise BenchError(
+            f"{launch.unit} ({launch.kernel}): the installed titan_kernels has no such kernel for {arch}; "
+            "its sources changed since it was built, install it again"
+        )
+    return kernels[launch.kernel]
+
+
 def _scale(launch: LaunchReport) -> float:
     return math.prod(launch.grid) / max(1, launch.blocks_run)
 
@@ -152,7 +159,7 @@ def _wavefronts(launches: Sequence[LaunchReport]) -> float:
 
 
 def _occupancy(launch: LaunchReport, capability: tuple[int, int]) -> float:
-    info = images.info(launch.unit, _ARCHITECTURES[capability])[launch.kernel]
+    info = _info(launch, _ARCHITECTURES[capability])
     dynamic = max(0, launch.shared_bytes - info.static_shared)
     return occupancy(info, math.prod(launch.block), dynamic, capability).fraction
 
@@ -161,5 +168,5 @@ def _predict(launch: LaunchReport, name: str, capability: tuple[int, int]) -> mo
     card = device.lookup(name, capability)
     if card is None:
         raise BenchError(f"card ({name}): not in the table of titan_kernels.device")
-    info = images.info(launch.unit, _ARCHITECTURES[capability])[launch.kernel]
+    info = _info(launch, _ARCHITECTURES[capability])
     return model.predict(model.workload(launch, info, capability), card)
