@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from titan_kernels.rows import RowPlan, row_grid
+from titan_kernels.platforms import multiprocessors
 
 __all__ = ["TEAM_MAX_THREADS", "TeamPlan", "plan_teams"]
 
@@ -33,8 +33,8 @@ class TeamPlan:
 
     def grid(self, rows: int, device: torch.device, threads_per_multiprocessor: int) -> int:
         """Blocks that fill the device once; each walks over many rows."""
-        plan = RowPlan("team", self.team * self.teams, self.teams)
-        return row_grid(rows, plan, device, threads_per_multiprocessor)
+        resident = max(1, threads_per_multiprocessor // (self.team * self.teams))
+        return min(-(-rows // self.teams), multiprocessors(device) * resident)
 
 
 def plan_teams(columns: int, elements_per_thread: int, block: int) -> TeamPlan:

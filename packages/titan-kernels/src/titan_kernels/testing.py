@@ -86,20 +86,30 @@ class Truth:
         with prefer("reference"):
             return cls(results(op, double(clone(args))), results(op, clone(args)))
 
-    def problems(self, got: list[Tensor], factor: float, ulps: float = 0.0) -> list[str]:
-        """Where ``got`` is worse than ``factor`` times the reference's error."""
+    def problems(
+        self, got: list[Tensor], factor: float, ulps: float = 0.0, dtype: torch.dtype | None = None
+    ) -> list[str]:
+        """Where ``got`` is worse than ``factor`` times the reference's error.
+
+        Args:
+            got: The results.
+            factor: Of the reference's error.
+            ulps: Further error allowed, in units in the last place of the largest result.
+            dtype: Whose units; each result's own if not given.
+        """
         found = [] if len(got) == len(self.exact) else [f"{len(got)} outputs, not {len(self.exact)}"]
         for i, (x, exact, reference) in enumerate(zip(got, self.exact, self.reference, strict=False)):
+            relative = ulps * torch.finfo(dtype or x.dtype).eps if ulps else 0.0
             if (x.shape, x.dtype) != (reference.shape, reference.dtype):
                 found.append(
                     f"output {i}: {x.dtype} {tuple(x.shape)}, not {reference.dtype} {tuple(reference.shape)}"
                 )
-            elif problem := _problem(x, exact, reference, factor, ulps):
+            elif problem := _problem(x, exact, reference, factor, relative):
                 found.append(f"output {i}: {problem}")
         return found
 
 
-def _problem(x: Tensor, exact: Tensor, reference: Tensor, factor: float, ulps: float) -> str | None:
+def _problem(x: Tensor, exact: Tensor, reference: Tensor, factor: float, relative: float) -> str | None:
     if not x.is_floating_point():
         return None if torch.equal(x, reference) else "integers differ from the reference"
     special = ~torch.isfinite(reference)
@@ -109,7 +119,7 @@ def _problem(x: Tensor, exact: Tensor, reference: Tensor, factor: float, ulps: f
     if error.numel() == 0:
         return None
     # Two roundings of fp32 at the size of the result: sums in another order are as good.
-    slack = (2 * 2**-24 + ulps * torch.finfo(x.dtype).eps) * exact[~special].abs().max()
+    slack = (2 * 2**-24 + relative) * exact[~special].abs().max()
     for name, measure in _MEASURES.items():
         if not measure(error) <= factor * measure(bound) + slack:  # so that NaN is a problem too
             return f"{name} error {measure(error):.3g}, while the reference's is {measure(bound):.3g}"

@@ -44,7 +44,7 @@ def test_error_is_that_of_fp32_inside(op, implementation, dtype, case):
             assert case.label in op.declined.get(implementation, ()), verdict.reason
             return
         got = results(op, clone(args))
-    assert not truth.problems(got, 1.5, _INTERPRETED_BF16_ULPS if interpreted else 0.0)
+    assert not truth.problems(got, 1.5, _INTERPRETED_BF16_ULPS if interpreted else 0.0, dtype)
 
 
 @pytest.mark.parametrize(("op", "implementation", "dtype", "case"), small("cuda"))

@@ -131,31 +131,9 @@ class Row {
   int count_, head_, body_;
 };
 
-// The threads that share a row: a block, or one warp of it.
-template <bool ONE_WARP>
-struct Team {
-  __device__ __forceinline__ static int rank() { return ONE_WARP ? threadIdx.x % 32 : threadIdx.x; }
-  __device__ __forceinline__ static int size() { return ONE_WARP ? 32 : blockDim.x; }
-  __device__ __forceinline__ static int teams() { return ONE_WARP ? blockDim.x / 32 : 1; }
-  __device__ __forceinline__ static int index() { return ONE_WARP ? threadIdx.x / 32 : 0; }
-  __device__ __forceinline__ static i64 first_row() { return blockIdx.x * static_cast<i64>(teams()) + index(); }
-  __device__ __forceinline__ static i64 row_stride() { return gridDim.x * static_cast<i64>(teams()); }
-
-  template <class Operation>
-  __device__ __forceinline__ static float reduce(float x, Shared<float> scratch) {
-    return ONE_WARP ? warp_reduce<Operation>(x) : block_reduce<Operation>(x, scratch);
-  }
-
-  // Orders the team's accesses to shared memory.
-  __device__ __forceinline__ static void sync() {
-    if (ONE_WARP || blockDim.x == 32) __syncwarp();
-    else __syncthreads();
-  }
-};
-
 // A row of parameters or sums in shared memory, readable without bank conflicts from slots with any shift:
 // lanes hold consecutive vectors, so for each j they touch consecutive words.  `stride` is the length of
-// one of the WIDTH columns: see transposed_stride() in platforms.py.
+// one of the WIDTH columns: see transposed_stride() in rows.py.
 template <class P, int W>
 class TransposedRow {
  public:

@@ -55,4 +55,53 @@ class TeamReduce {
   int half_ = 0;
 };
 
+// N statistics of each of the team's rows, (rows, N) in global memory.  Warps that load the same few bytes
+// each cost a sector, so one thread loads those of the team's next row and passes them on by shared memory.
+//
+//   TeamStatistics<2> statistics(from, rows, scratch);  // before a barrier
+//   for (each row) {
+//     const auto mine = statistics.next();
+//     ... a TeamReduce ...
+//   }
+template <int N>
+class TeamStatistics {
+ public:
+  static constexpr int SCRATCH = 2 * N * (TEAM_MAX_THREADS / 32);
+
+  __device__ __forceinline__ TeamStatistics(Global<const float> from, i64 rows, Shared<float> scratch)
+      : from_(from), rows_(rows), row_(blockIdx.x * static_cast<i64>(blockDim.y) + threadIdx.y), scratch_(scratch) {
+    fetch();
+  }
+
+  __device__ __forceinline__ Vec<float, N> next() {
+    Vec<float, N> mine = {};
+    if (blockDim.x == 32) {
+      if (row_ < rows_) mine = from_.template load_vec<N>(row_ * N);
+    } else {
+#pragma unroll
+      for (int k = 0; k < N; ++k) mine[k] = place().load(k);
+    }
+    row_ += gridDim.x * static_cast<i64>(blockDim.y);
+    half_ ^= 1;  // the other half was read before the last reduction's barrier
+    fetch();
+    return mine;
+  }
+
+ private:
+  __device__ __forceinline__ Shared<float> place() const {
+    return scratch_ + half_ * (SCRATCH / 2) + threadIdx.y * N;
+  }
+  __device__ __forceinline__ void fetch() const {
+    if (blockDim.x == 32 || threadIdx.x != 0) return;
+    const Vec<float, N> loaded = row_ < rows_ ? from_.template load_vec<N>(row_ * N) : Vec<float, N>{};
+#pragma unroll
+    for (int k = 0; k < N; ++k) place().store(k, loaded[k]);
+  }
+
+  Global<const float> from_;
+  i64 rows_, row_;
+  Shared<float> scratch_;
+  int half_ = 0;
+};
+
 }  // namespace titan

@@ -2,9 +2,8 @@
 //
 // A team holds a row in registers, so the second moment is summed about the mean.
 #include <titan/column_sum.cuh>
+#include <titan/columns.cuh>
 #include <titan/device.cuh>
-
-#include "columns.cuh"
 
 using namespace titan;
 
@@ -77,15 +76,17 @@ __device__ __forceinline__ void forward(Global<const T> x, Global<const T> resid
 // its rows, which column_sum() adds up over the blocks.
 template <class T, bool ALIGNED>
 __device__ __forceinline__ void backward(Global<const T> dy, Global<const T> x, Parameter<T> weight,
-                                         Global<const float> statistics, Global<const T> dsum, Global<T> dx,
+                                         Global<const float> moments, Global<const T> dsum, Global<T> dx,
                                          Global<float> weight_sums, Global<float> bias_sums, i64 rows, int n,
                                          int stride) {
   using L = Layout<T, ALIGNED>;
   TITAN_DYNAMIC_SHARED(float, shared);
   TITAN_SHARED(float, scratch, TEAM_SCRATCH);
+  TITAN_SHARED(float, passed_on, TeamStatistics<2>::SCRATCH);
   TeamReduce reduce(scratch);
   const auto weights = parameter<T, ALIGNED>(weight, shared, stride, 0, n, 1.0f);
-  auto dweight = zero_sums<T, ALIGNED>(shared, stride, 0), dbias = zero_sums<T, ALIGNED>(shared, stride, 1);
+  auto dweight = zero_sums<T, ALIGNED, 2>(shared, stride, 0), dbias = zero_sums<T, ALIGNED, 2>(shared, stride, 1);
+  TeamStatistics<2> statistics(moments, rows, passed_on);
   __syncthreads();
 
   for (i64 first = blockIdx.x * static_cast<i64>(blockDim.y); first < rows; first += gridDim.x * blockDim.y) {
@@ -93,8 +94,8 @@ __device__ __forceinline__ void backward(Global<const T> dy, Global<const T> x, 
     const int count = row < rows ? n : 0;
     const typename L::In grad(dy + row * n, count), in(x + row * n, count), passed(dsum + row * n, count);
     const typename L::Out out(dx + row * n, count);
-    const Vec<float, 2> moments = statistics.template load_vec<2>(2 * (row < rows ? row : first));
-    const float center = moments[0], scale = moments[1];
+    const Vec<float, 2> mine = statistics.next();
+    const float center = mine[0], scale = mine[1];
     typename L::Vectors given_grad, given_x;
     L::fetch(grad, given_grad);
     L::fetch(in, given_x);
@@ -132,23 +133,8 @@ __device__ __forceinline__ void backward(Global<const T> dy, Global<const T> x, 
       out.store(s, g[i]);
     }
   }
-
-  const Global<float> weight_out = weight_sums + blockIdx.x * static_cast<i64>(n);
-  const Global<float> bias_out = bias_sums + blockIdx.x * static_cast<i64>(n);
-  if constexpr (ALIGNED) {
-    const typename L::SharedRow row(shared, stride);
-    if (weight_sums) write_sums(dweight, row, weight_out, n);
-    if (bias_sums) write_sums(dbias, row, bias_out, n);
-  } else {
-    __syncthreads();
-    for (int e = thread_in_block(); e < n; e += threads_of_block()) {
-      float totals[2] = {};
-      for (int k = 0; k < 2 * blockDim.y; ++k)
-        totals[k % 2] += typename L::SharedRow(shared + (1 + k) * L::W * stride, stride).load(e);
-      if (weight_sums) weight_out.store(e, totals[0]);
-      if (bias_sums) bias_out.store(e, totals[1]);
-    }
-  }
+  write_sums<T, ALIGNED, 2>(dweight, shared, stride, 0, weight_sums, n);
+  write_sums<T, ALIGNED, 2>(dbias, shared, stride, 1, bias_sums, n);
 }
 
 }  // namespace

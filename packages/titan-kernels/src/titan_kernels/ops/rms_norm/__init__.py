@@ -81,6 +81,7 @@ RMS_NORM = Op(
         Implementation("reference", always, reference.rms_norm),
     ),
     cases=cases.forward_cases,
+    declined=cases.DECLINED,
 )
 
 ADD_RMS_NORM = Op(
@@ -92,6 +93,7 @@ ADD_RMS_NORM = Op(
         Implementation("reference", always, reference.add_rms_norm),
     ),
     cases=cases.add_cases,
+    declined=cases.DECLINED,
 )
 
 RMS_NORM_BACKWARD = Op(
@@ -104,6 +106,7 @@ RMS_NORM_BACKWARD = Op(
         Implementation("reference", always, reference.rms_norm_backward),
     ),
     cases=cases.backward_cases,
+    declined=cases.DECLINED,
 )
 
 

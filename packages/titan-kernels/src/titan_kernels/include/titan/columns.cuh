@@ -7,11 +7,9 @@
 #include <titan/device.cuh>
 #include <titan/team.cuh>
 
-namespace {
+namespace titan {
 
-using namespace titan;
-
-constexpr int ELEMENTS = 16;  // of a row in a thread
+constexpr int COLUMN_ELEMENTS = 16;  // of a row in a thread
 
 // A weight or bias: in the dtype of x or in fp32, so one of the pointers is null; both where there is none.
 template <class T>
@@ -26,7 +24,7 @@ struct Parameter {
 
 template <class T, bool ALIGNED>
 struct Layout {
-  static constexpr int W = WIDTH<T>, V = ELEMENTS / W, SLOTS = ALIGNED ? V : V + 1;
+  static constexpr int W = WIDTH<T>, V = COLUMN_ELEMENTS / W, SLOTS = ALIGNED ? V : V + 1;
   using In = Row<const T>;
   using Out = Row<T>;
   using SharedRow = TransposedRow<float, W>;
@@ -118,32 +116,47 @@ __device__ __forceinline__ auto parameter(const Parameter<T>& from, Shared<float
   }
 }
 
-// Sums of the team's rows by column, all zero: the first or the second (k) of two.  Shared memory has a row
-// for each of them, after that of the weight.
-template <class T, bool ALIGNED>
+// Sums of the team's rows by column, all zero: number k of COUNT.  Shared memory has a row for each of them
+// and each team, after that of the weight.
+template <class T, bool ALIGNED, int COUNT>
 __device__ __forceinline__ auto zero_sums(Shared<float> shared, int stride, int k) {
   using L = Layout<T, ALIGNED>;
   if constexpr (ALIGNED) {
     return RegisterColumns<T>(0.0f);
   } else {
     const int length = L::W * stride;
-    const Shared<float> row = shared + (1 + 2 * threadIdx.y + k) * length;
+    const Shared<float> row = shared + (1 + COUNT * threadIdx.y + k) * length;
     for (int i = threadIdx.x; i < length; i += blockDim.x) row.store(i, 0.0f);
     return SharedColumns<T>(typename L::SharedRow(row, stride));
   }
 }
 
-// The block's sums of a column, from the registers of its teams, one team after the other.
-template <class T>
-__device__ __forceinline__ void write_sums(RegisterColumns<T>& sums, typename Layout<T, true>::SharedRow row,
-                                           Global<float> partial, int n) {
-  for (int team = 0; team < blockDim.y; ++team) {
-    if (threadIdx.y == team)
-      sums.each(n, [&](int e, float& x) { row.store(e, team == 0 ? x : row.load(e) + x); });
-    __syncthreads();
-  }
-  for (int e = thread_in_block(); e < n; e += threads_of_block()) partial.store(e, row.load(e));
+// Writes the block's sums by column, where `to` is not null.  Sums in registers are added up in row 0 of
+// shared memory, one team after the other; those in shared memory lie side by side.
+template <class T, bool ALIGNED, int COUNT, class Columns>
+__device__ __forceinline__ void write_sums(Columns& sums, Shared<float> shared, int stride, int k,
+                                           Global<float> to, int n) {
+  using L = Layout<T, ALIGNED>;
+  using SharedRow = typename L::SharedRow;
+  if (!to) return;
+  const Global<float> out = to + blockIdx.x * static_cast<i64>(n);
   __syncthreads();
+  if constexpr (ALIGNED) {
+    const SharedRow row(shared, stride);
+    for (int team = 0; team < blockDim.y; ++team) {
+      if (threadIdx.y == team)
+        sums.each(n, [&](int e, float& x) { row.store(e, team == 0 ? x : row.load(e) + x); });
+      __syncthreads();
+    }
+    for (int e = thread_in_block(); e < n; e += threads_of_block()) out.store(e, row.load(e));
+  } else {
+    for (int e = thread_in_block(); e < n; e += threads_of_block()) {
+      float total = 0.0f;
+      for (int team = 0; team < blockDim.y; ++team)
+        total += SharedRow(shared + (1 + COUNT * team + k) * L::W * stride, stride).load(e);
+      out.store(e, total);
+    }
+  }
 }
 
-}  // namespace
+}  // namespace titan
