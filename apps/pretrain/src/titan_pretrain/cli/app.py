@@ -84,7 +84,8 @@ def _config_of_run(resume: str | None) -> str | None:
     if found is None:
         raise UsageError(
             f"--resume ({resume}) has no config.toml",
-            hint="give a folder like runs/NAME-TIME or runs/NAME-TIME/checkpoints/step-00000100, or a --config",
+            hint="give a folder like runs/NAME-TIME or runs/NAME-TIME/checkpoints/step-00000100, "
+            "or a --config",
         )
     return found
 
