@@ -110,6 +110,11 @@ def test_no_config(run: Run) -> None:
             "error: no such command `resume`\n  hint: did you mean `titan-pretrain --resume`?\n",
         ),
         (
+            "--resume nowhere",
+            "error: --resume (nowhere) has no config.toml\n  hint: give a folder like runs/NAME-TIME or "
+            "runs/NAME-TIME/checkpoints/step-00000100, or a --config\n",
+        ),
+        (
             "train --config llama3_debug",
             "error: no such command `train`\n"
             "  hint: training needs no command: `titan-pretrain --config NAME`\n",

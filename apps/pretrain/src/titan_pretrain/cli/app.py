@@ -16,6 +16,7 @@ from titan_pretrain.cli.failures import guarded
 from titan_pretrain.cli.options import ConfigChoice, config_options, launch_flags, launch_options
 from titan_pretrain.cli.processes import LaunchOptions, is_rank, world_of_rank
 from titan_pretrain.cli.program import Program
+from titan_pretrain.errors import UsageError
 
 if TYPE_CHECKING:
     from titan_pretrain.config import LoadedConfig
@@ -70,12 +71,23 @@ def program(ctx: click.Context, /, **params: Any) -> int:
 
 
 def _config_of_run(resume: str | None) -> str | None:
-    """The config that a run folder, or the run folder of a checkpoint, was made with."""
+    """The config that a run folder, or the run folder of a checkpoint, was made with.
+
+    Raises:
+        UsageError: ``resume`` is a path that has none.
+    """
     if resume is None or resume == "auto":
         return None
     folder = Path(resume).expanduser()
     candidates = (folder / "config.toml", folder.resolve().parent.parent / "config.toml")
-    return next((str(path) for path in candidates if path.is_file()), None)
+    found = next((str(path) for path in candidates if path.is_file()), None)
+    if found is None:
+        raise UsageError(
+            f"--resume ({resume}) has no config.toml",
+            hint="give a folder like runs/NAME-TIME or runs/NAME-TIME/checkpoints/step-00000100, "
+            "or a --config",
+        )
+    return found
 
 
 def _refuse_training_options(ctx: click.Context, names: Iterable[str]) -> None:
