@@ -38,9 +38,10 @@ def make(name: str, package: Path = PACKAGE) -> list[Path]:
     """Write the room and its test, and export the operator; returns the files."""
     made = []
     for source in sorted((package / "template").iterdir()):
-        folder = package / "tests/ops" if source.name.startswith("test_") else room(name, package)
-        folder.mkdir(parents=True, exist_ok=True)
-        target = folder / source.name.replace(EXAMPLE, name)
+        target = room(name, package) / source.name
+        if source.name == "tests.py":
+            target = package / "tests/ops" / f"test_{name}.py"
+        target.parent.mkdir(parents=True, exist_ok=True)
         text = source.read_text().replace(EXAMPLE, name).replace(EXAMPLE.upper(), name.upper())
         target.write_text(text)
         made.append(target)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -75,6 +76,10 @@ class Explanation:
             "implementations": [{"name": n, "ok": v.ok, "reason": v.reason} for n, v in self.verdicts],
         }
 
+    def to_json(self) -> str:
+        """The same as JSON text."""
+        return json.dumps(self.to_dict(), indent=2)
+
     def __str__(self) -> str:
         source = f" (asked for: {self.preferred})" if self.preferred else ""
         lines = [f"titan::{self.op} -> {self.chosen or 'none'}{source}"]
@@ -95,10 +100,13 @@ class Op:
         minimum_bytes: Least traffic of a call, where it is not "read every input once, write every
             output once"; takes the arguments and the outputs.
         declined: By implementation, the labels of the cases that it leaves to the others.
+        occupancy: Promised by the CUDA kernels: by architecture, the least share of a multiprocessor's
+            warps that a launch of a realistic case keeps resident.
 
     Attributes:
         name: The operator's name, from the schema.
         packet: The ``torch.library`` overload, ``torch.ops.titan.<name>.default``.
+        differentiable: Whether it has a derivative.
     """
 
     schema: str
@@ -107,8 +115,10 @@ class Op:
     cases: Callable[[], Sequence[Case]]
     minimum_bytes: Callable[[tuple[Any, ...], Any], int] | None = None
     declined: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    occupancy: Mapping[str, float] = field(default_factory=lambda: {"sm_70": 0.25, "sm_75": 0.5})
     name: str = field(init=False)
     packet: Any = field(init=False)
+    differentiable: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         self.name = self.schema.partition("(")[0]
@@ -122,6 +132,7 @@ class Op:
 
     def register_autograd(self, backward: Callable[..., Any], setup_context: Callable[..., None]) -> None:
         """Give the operator a derivative, see ``torch.library.register_autograd``."""
+        self.differentiable = True
         torch.library.register_autograd(
             f"titan::{self.name}", backward, setup_context=setup_context, lib=_LIBRARY
         )
@@ -132,6 +143,7 @@ class Op:
         Args:
             kernel: Takes the operator's arguments, runs it below autograd and records what it did.
         """
+        self.differentiable = True
         _LIBRARY.impl(self.name, kernel, "Autograd")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -143,6 +155,11 @@ class Op:
         """The arguments' types and aliases, as PyTorch parsed them from the schema."""
         arguments: Sequence[Any] = self.packet._schema.arguments
         return arguments
+
+    @property
+    def mutates(self) -> bool:
+        """Whether it writes into its arguments."""
+        return any(each.alias_info is not None and each.alias_info.is_write for each in self.schema_arguments)
 
     def minimum_bytes_of(self, args: tuple[Any, ...], outputs: Any) -> int:
         """Least memory traffic of a call in bytes, counting what it writes in place twice."""
@@ -209,7 +226,7 @@ def ops() -> dict[str, Op]:
 def explain(op: str, *args: Any, **kwargs: Any) -> Explanation:
     """Which implementation would serve ``titan::<op>`` for these arguments, and why not the others.
 
-    ``str()`` of the result is a table; ``to_dict()`` gives plain data for JSON.
+    ``str()`` of the result is a table; ``to_dict()`` gives plain data and ``to_json()`` JSON.
 
     Raises:
         TitanKernelsError: There is no such operator.

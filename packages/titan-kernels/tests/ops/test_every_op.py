@@ -1,5 +1,6 @@
 """What holds for every operator of the registry, whatever it computes; a new room is picked up by itself."""
 
+import math
 import pkgutil
 from pathlib import Path
 
@@ -8,18 +9,25 @@ import torch
 
 import titan_kernels.ops
 from titan_kernels import explain, images
+from titan_kernels.errors import TitanKernelsError
+from titan_kernels.occupancy import occupancy
 from titan_kernels.registry import ops
 from titan_kernels.testing import DEVICE, DTYPES, Truth, arguments, clone, results, running
 
 OPS = ops()
+FIRST = {op.name: op.cases()[0].label for op in OPS.values()}
 # Triton's interpreter cuts fp32 off where hardware rounds, so bf16 may be units off where values add up.
 _INTERPRETED_BF16_ULPS = 3.0
 
 
 def small(*implementations):
-    """One parameter set per operator, implementation, dtype and small case."""
+    """One parameter set per operator, implementation, dtype and small case; all but the first are slow."""
     return [
-        pytest.param(op, name, dtype, case, id=f"{op.name}-{name}-{DTYPES[dtype]}-{case.label}")
+        pytest.param(
+            *(op, name, dtype, case),
+            id=f"{op.name}-{name}-{DTYPES[dtype]}-{case.label}",
+            marks=[] if case.label == FIRST[op.name] and dtype == case.dtypes[0] else [pytest.mark.slow],
+        )
         for op in OPS.values()
         for name in (each.name for each in op.implementations)
         if name in implementations
@@ -91,6 +99,7 @@ def test_every_room_is_exported():
 
 
 ROOMS = sorted(path.parent.name for path in Path(titan_kernels.ops.__path__[0]).glob("*/kernel.cu"))
+CAPABILITIES = {"sm_70": (7, 0), "sm_75": (7, 5)}
 SHARED = {"sm_70": 96 * 1024, "sm_75": 64 * 1024}
 
 
@@ -103,6 +112,21 @@ def test_compiled_code_keeps_to_registers_and_shared_memory(room, arch):
         assert info.static_shared <= SHARED[arch], kernel
 
 
+def built(unit):
+    """Whether there is compiled code: not of a room made since the last build, which fails the test above."""
+    try:
+        return unit in images.units()
+    except TitanKernelsError:
+        return False
+
+
+def resident(launch, arch, capability):
+    """The share of a multiprocessor's warps that a launch keeps resident."""
+    info = images.info(launch.unit, arch)[launch.kernel]
+    dynamic = max(0, launch.shared_bytes - info.static_shared)
+    return occupancy(info, math.prod(launch.block), dynamic, capability).fraction
+
+
 def realistic():
     return [
         pytest.param(op, case, id=f"{op.name}-{case.label}")
@@ -113,9 +137,10 @@ def realistic():
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(DEVICE.type != "cpu", reason="counts come from the emulator")
 @pytest.mark.parametrize(("op", "case"), realistic())
-def test_traffic_is_near_the_minimum(op, case):
+def test_traffic_and_occupancy(op, case):
     args = arguments(case, torch.float16 if torch.float16 in case.dtypes else case.dtypes[0])
     with running("cuda", count=True, check=False, blocks=8) as session:
         outputs = op(*args)
@@ -125,5 +150,7 @@ def test_traffic_is_near_the_minimum(op, case):
         run = counters.global_load_sectors + counters.global_store_sectors
         sectors += run * grid / launch.blocks_run
         assert counters.bank_conflicts == 0, f"{launch.kernel} has bank conflicts:\n{launch.table()}"
+        for arch, capability in CAPABILITIES.items() if built(launch.unit) else ():
+            assert resident(launch, arch, capability) >= op.occupancy[arch], f"{launch.kernel} on {arch}"
     minimum = op.minimum_bytes_of(args, outputs) / 32
     assert sectors <= case.sector_bound * minimum, "\n".join(each.table() for each in session.launches)

@@ -106,7 +106,7 @@ def test_no_rows_leave_parameters_without_gradient(implementation):
     assert not dbias.any()
 
 
-@pytest.mark.parametrize(("columns", "reason"), [(8200, "longer than 8192"), (8191, "no whole 16-byte")])
+@pytest.mark.parametrize(("columns", "reason"), [(8200, "longer than 8192"), (8191, "no whole vectors")])
 def test_cuda_says_which_rows_it_leaves(columns, reason):
     x = torch.ones(2, columns, device=DEVICE)
     with contextlib.nullcontext() if DEVICE.type == "cuda" else emulated():

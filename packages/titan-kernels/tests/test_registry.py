@@ -1,0 +1,141 @@
+"""The choice between implementations: automatic, by name, and explained."""
+
+import json
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+
+import titan_kernels
+from titan_kernels import explain, prefer
+from titan_kernels.errors import TitanKernelsError, UnsupportedError
+from titan_kernels.ops import rms_norm
+from titan_kernels.registry import ops
+
+X = torch.ones(2, 8)
+ARGS = (X, None, 1e-5)
+
+
+@pytest.fixture(autouse=True)
+def _no_preference(monkeypatch):
+    monkeypatch.delenv("TITAN_PREFER", raising=False)
+
+
+def test_explanation_as_text_and_json():
+    explanation = explain("rms_norm", *ARGS)
+    lines = str(explanation).splitlines()
+    assert lines[0] == "titan::rms_norm -> triton"  # interpreted, in these tests
+    assert lines[1].startswith(
+        "  cuda       no: the tensors are on the CPU, where CUDA kernels run only under"
+    )
+    data = json.loads(explanation.to_json())
+    assert data["chosen"] == "triton"
+    assert [each["name"] for each in data["implementations"]] == ["cuda", "triton", "reference"]
+    assert [each["ok"] for each in data["implementations"]] == [False, True, True]
+
+
+def test_emulation_makes_the_kernels_eligible():
+    with titan_kernels.emulated():
+        assert explain("rms_norm", *ARGS).chosen == "cuda"
+
+
+def test_float64_is_left_to_the_reference():
+    explanation = explain("rms_norm", X.double(), None, 1e-5)
+    assert explanation.chosen == "reference"
+    assert "float64" in str(explanation)
+
+
+def test_unknown_operator():
+    with pytest.raises(TitanKernelsError, match=r"op \('rmsnorm'\): no such operator; there are .*rms_norm"):
+        explain("rmsnorm", X)
+
+
+def test_preference_for_all_and_for_one():
+    with prefer("reference"):
+        assert explain("rms_norm", *ARGS).chosen == "reference"
+        with prefer(rms_norm="triton"):
+            assert explain("rms_norm", *ARGS).chosen == "triton"
+            assert explain("add_rms_norm", X, X, None, 1e-5).chosen == "reference"
+        assert explain("rms_norm", *ARGS).chosen == "reference"
+    assert explain("rms_norm", *ARGS).preferred is None
+
+
+def test_preference_that_cannot_serve_raises():
+    with prefer("cuda"), pytest.raises(UnsupportedError, match=r"'cuda' was asked for, but .* CPU"):
+        rms_norm(X)
+    with prefer("cutlass"), pytest.raises(UnsupportedError, match=r"has no implementation 'cutlass'; it has"):
+        rms_norm(X)
+    with pytest.raises(TitanKernelsError, match="no such operator: rmsnorm"), prefer(rmsnorm="triton"):
+        pass
+
+
+def test_preference_ends_with_an_error():
+    with pytest.raises(KeyError), prefer("reference"):
+        raise KeyError
+    assert explain("rms_norm", *ARGS).preferred is None
+
+
+def test_preference_holds_in_other_threads():
+    seen = []
+    with prefer("reference"):
+        thread = threading.Thread(target=lambda: seen.append(explain("rms_norm", *ARGS).chosen))
+        thread.start()
+        thread.join()
+    assert seen == ["reference"]
+
+
+@pytest.mark.parametrize(
+    ("text", "rms", "add"),
+    [
+        ("reference", "reference", "reference"),
+        ("rms_norm=reference", "reference", "triton"),
+        ("triton, rms_norm=reference", "reference", "triton"),
+    ],
+)
+def test_environment(monkeypatch, text, rms, add):
+    monkeypatch.setenv("TITAN_PREFER", text)
+    assert explain("rms_norm", *ARGS).chosen == rms
+    assert explain("add_rms_norm", X, X, None, 1e-5).chosen == add
+    with prefer("triton"):
+        assert explain("rms_norm", *ARGS).chosen == "triton"
+
+
+def test_environment_that_cannot_serve_raises(monkeypatch):
+    monkeypatch.setenv("TITAN_PREFER", "cuda")
+    with pytest.raises(UnsupportedError, match="TITAN_PREFER"):
+        rms_norm(X)
+
+
+def test_tensors_on_two_devices():
+    explanation = explain("rms_norm", X, torch.ones(8, device="meta"), 1e-5)
+    assert "different devices (cpu, meta)" in str(explanation)
+
+
+def test_every_operator_ends_with_the_reference():
+    for op in ops().values():
+        assert op.implementations[-1].name == "reference", op.name
+
+
+WITHOUT = """
+import sys
+for name in ("triton", "cuda"):
+    sys.modules[name] = None
+import torch, titan_kernels
+from titan_kernels import ops
+y = ops.rms_norm(torch.ones(2, 8))
+text = str(titan_kernels.explain("rms_norm", torch.ones(2, 8), None, 1e-5))
+assert "triton is not installed" in text, text
+assert "rms_norm -> reference" in text, text
+"""
+
+
+def test_works_without_triton_and_driver(monkeypatch):
+    monkeypatch.setenv("TITAN_CUDA_DRIVER", "/nowhere/libcuda.so.1")
+    subprocess.run([sys.executable, "-c", WITHOUT], check=True)
+
+
+def test_import_starts_neither_pytorch_nor_triton():
+    code = "import sys, titan_kernels; assert not {'torch', 'triton'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
