@@ -10,7 +10,11 @@ from titan_kernels.registry import YES, Verdict, no
 from titan_kernels.rows import SHARED_LIMIT, transposed_stride
 from titan_kernels.teams import TEAM_MAX_THREADS, TeamPlan, plan_teams
 
-__all__ = ["ColumnPlan", "pointers"]
+__all__ = ["BACKWARD_OCCUPANCY", "FORWARD_OCCUPANCY", "ColumnPlan", "pointers"]
+
+# What kernels that hold rows in registers promise; the least is that of long rows that are no whole vectors.
+FORWARD_OCCUPANCY = {"sm_70": 0.25, "sm_75": 0.28}
+BACKWARD_OCCUPANCY = {"sm_70": 0.14, "sm_75": 0.28}
 
 _ELEMENTS_PER_THREAD = 16
 _LONGEST_ROW = TEAM_MAX_THREADS * _ELEMENTS_PER_THREAD

@@ -137,13 +137,14 @@ class Op:
             f"titan::{self.name}", backward, setup_context=setup_context, lib=_LIBRARY
         )
 
-    def register_autograd_kernel(self, kernel: Callable[..., Any]) -> None:
+    def register_autograd_kernel(self, kernel: Callable[..., Any], differentiable: bool = True) -> None:
         """Give an operator that writes into its arguments a derivative, which PyTorch has no formula for.
 
         Args:
             kernel: Takes the operator's arguments, runs it below autograd and records what it did.
+            differentiable: Whether what it records is a derivative.
         """
-        self.differentiable = True
+        self.differentiable = differentiable
         _LIBRARY.impl(self.name, kernel, "Autograd")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Every differentiable operator as programs use it: compiled, checkpointed, autocast, functional."""
+"""Every differentiable operator as programs use it: compiled, checkpointed, autocast."""
 
 import pytest
 import torch
@@ -63,17 +63,3 @@ def test_autocast_changes_nothing(op):
     with torch.autocast(DEVICE.type, torch.bfloat16):
         cast = value_and_gradients(function, tensors)
     assert_same(cast, value_and_gradients(function, tensors), rtol=0, atol=0)
-
-
-@EACH
-def test_functional_gradient(op):
-    function, tensors = call(op)
-    _, expected = value_and_gradients(function, tensors)
-    if expected[0] is None:
-        pytest.skip("no gradient with respect to the first tensor")
-
-    def weighted(first):
-        y = function(first, *(x.detach() for x in tensors[1:]))
-        return (y * torch.cos(torch.arange(y.numel(), device=y.device)).view(y.shape).to(y.dtype)).sum()
-
-    torch.testing.assert_close(torch.func.grad(weighted)(tensors[0].detach()), expected[0])

@@ -124,6 +124,7 @@ EMBEDDING = Op(
         Implementation("reference", always, reference.embedding),
     ),
     cases=cases.forward_cases,
+    occupancy={"sm_70": 0.25, "sm_75": 0.37},
     minimum_bytes=_forward_bytes,
 )
 

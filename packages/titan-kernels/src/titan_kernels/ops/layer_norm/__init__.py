@@ -11,6 +11,7 @@ from typing import Any, overload
 import torch
 from torch import Tensor
 
+from titan_kernels import columns
 from titan_kernels.numerics import compute_dtype
 from titan_kernels.ops.layer_norm import cases, cuda, reference
 from titan_kernels.platforms import always, triton_implementation
@@ -110,6 +111,7 @@ LAYER_NORM = Op(
         Implementation("reference", always, reference.layer_norm),
     ),
     cases=cases.forward_cases,
+    occupancy=columns.FORWARD_OCCUPANCY,
     declined=cases.DECLINED,
 )
 
@@ -123,6 +125,7 @@ ADD_LAYER_NORM = Op(
         Implementation("reference", always, reference.add_layer_norm),
     ),
     cases=cases.add_cases,
+    occupancy=columns.FORWARD_OCCUPANCY,
     declined=cases.DECLINED,
 )
 
@@ -136,6 +139,7 @@ LAYER_NORM_BACKWARD = Op(
         Implementation("reference", always, reference.layer_norm_backward),
     ),
     cases=cases.backward_cases,
+    occupancy=columns.BACKWARD_OCCUPANCY,
     declined=cases.DECLINED,
 )
 

@@ -157,5 +157,5 @@ def _cast_below_autograd(
     torch.autograd.graph.increment_version(targets)
 
 
-MULTI_TENSOR_NORM.register_autograd_kernel(_norm_below_autograd)
-MULTI_TENSOR_CAST.register_autograd_kernel(_cast_below_autograd)
+MULTI_TENSOR_NORM.register_autograd_kernel(_norm_below_autograd, differentiable=False)
+MULTI_TENSOR_CAST.register_autograd_kernel(_cast_below_autograd, differentiable=False)

@@ -11,6 +11,7 @@ from typing import Any, overload
 import torch
 from torch import Tensor
 
+from titan_kernels import columns
 from titan_kernels.numerics import compute_dtype
 from titan_kernels.ops.rms_norm import cases, cuda, reference
 from titan_kernels.platforms import always, triton_implementation
@@ -81,6 +82,7 @@ RMS_NORM = Op(
         Implementation("reference", always, reference.rms_norm),
     ),
     cases=cases.forward_cases,
+    occupancy=columns.FORWARD_OCCUPANCY,
     declined=cases.DECLINED,
 )
 
@@ -93,6 +95,7 @@ ADD_RMS_NORM = Op(
         Implementation("reference", always, reference.add_rms_norm),
     ),
     cases=cases.add_cases,
+    occupancy=columns.FORWARD_OCCUPANCY,
     declined=cases.DECLINED,
 )
 
@@ -106,6 +109,7 @@ RMS_NORM_BACKWARD = Op(
         Implementation("reference", always, reference.rms_norm_backward),
     ),
     cases=cases.backward_cases,
+    occupancy=columns.BACKWARD_OCCUPANCY,
     declined=cases.DECLINED,
 )
 
