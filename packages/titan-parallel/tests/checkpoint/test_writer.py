@@ -96,6 +96,7 @@ def test_one_rank_that_cannot_write_fails_all_alike(lab, folder, failing):
         lab.trained(folder, mesh=mesh)
         model = lab.model(hidden=500, mesh=mesh)
         before = _tree(folder)
+        dist.barrier()  # opening the folder writes to it for a moment
         with CheckpointManager(folder, keep=3) as manager:
             soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
             if dist.get_rank() == failing:
