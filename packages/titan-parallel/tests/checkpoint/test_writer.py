@@ -40,6 +40,7 @@ def test_full_disk_is_noticed_before_it_is_full(lab, small_disk, mesh):
     def save() -> str:
         lab.trained(small_disk, mesh=mesh)
         before = _tree(small_disk)
+        _barrier()  # opening the folder writes to it for a moment
         with CheckpointManager(small_disk, keep=2) as manager:
             text = _save_failing(manager, 9, lab.model(hidden=40_000, mesh=mesh))
             _barrier()
@@ -65,6 +66,7 @@ def test_disk_that_fills_up_while_writing(lab, small_disk, mesh, monkeypatch):
     def save() -> str:
         lab.trained(small_disk, mesh=mesh)
         before = _tree(small_disk)
+        _barrier()  # opening the folder writes to it for a moment
         calls = iter([Usage(10**9, 0, 10**9)] if collective.rank() == 0 else [])
         monkeypatch.setattr(shutil, "disk_usage", lambda path: next(calls, None) or real(path))
         with CheckpointManager(small_disk, keep=2) as manager:
