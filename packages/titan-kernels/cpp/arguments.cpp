@@ -44,6 +44,15 @@ long long as_integer(PyObject* value) {
 
 std::string type_name(PyObject* value) { return Py_TYPE(value)->tp_name; }
 
+// A null address is that of a tensor without elements; else of a wrapper, such as a DTensor.
+void require_empty(PyObject* tensor) {
+  const Owned elements(PyObject_CallMethod(tensor, "numel", nullptr));
+  const long long count = PyLong_AsLongLong(elements.get());
+  if (PyErr_Occurred()) throw PythonError();
+  if (count == 0) return;
+  throw std::invalid_argument("the tensor has no memory of its own: pass the one that it wraps");
+}
+
 // Asks by method, so that subclasses and anything else that behaves like a tensor will do.
 unsigned long long address(PyObject* tensor, int device) {
   static PyObject* const get_device = interned("get_device");
@@ -63,7 +72,8 @@ unsigned long long address(PyObject* tensor, int device) {
   }
   const Owned pointer(PyObject_CallMethodNoArgs(tensor, data_ptr));
   const unsigned long long result = PyLong_AsUnsignedLongLong(pointer.get());
-  if (PyErr_Occurred()) throw PythonError();
+  if (result == 0) require_empty(tensor);
+  else if (PyErr_Occurred()) throw PythonError();
   return result;
 }
 
@@ -78,15 +88,25 @@ void write_number(const Parameter& parameter, PyObject* value, unsigned char* to
   if (parameter.kind == Kind::kInt32 && (number < INT_MIN || number > INT_MAX)) {
     throw std::invalid_argument(std::to_string(number) + " does not fit in the kernel's 32-bit parameter");
   }
-  write(to, number);  // little-endian: the low half of an i32 comes first
+  if (parameter.kind == Kind::kInt32) write(to, static_cast<int>(number));
+  else write(to, number);
 }
 
-// An element of an Array: an address or an i64; floats fill Array<float, N>.
-void write_element(PyObject* value, std::size_t size, int device, unsigned char* to) {
-  if (size == sizeof(float)) {
-    write_number({PyFloat_Check(value) ? Kind::kFloat32 : Kind::kInt32, size}, value, to);
-  } else if (PyLong_Check(value)) {
-    write_number({Kind::kInt64, size}, value, to);
+// What an Array of numbers of 32 bits holds: one float makes all of them floats.
+Kind kind_of_numbers(PyObject* items) {
+  Kind kind = Kind::kInt32;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items); ++i) {
+    PyObject* item = PySequence_Fast_GET_ITEM(items, i);
+    if (PyFloat_Check(item)) kind = Kind::kFloat32;
+    else if (!PyLong_Check(item)) throw std::invalid_argument(type_name(item) + " for a number");
+  }
+  return kind;
+}
+
+// An element of an Array of 64 bits each: an address or an i64.
+void write_element(PyObject* value, int device, unsigned char* to) {
+  if (PyLong_Check(value)) {
+    write_number({Kind::kInt64, sizeof(long long)}, value, to);
   } else {
     write(to, value == Py_None ? 0ull : address(value, device));
   }
@@ -107,9 +127,11 @@ void write_packed(std::size_t bytes, PyObject* packed, int device, unsigned char
                                 " bytes");
   }
   std::memset(to, 0, bytes);
+  const Kind kind = size == sizeof(float) ? kind_of_numbers(items.get()) : Kind::kInt64;
   for (std::size_t i = 0; i < count; ++i) {
     PyObject* item = PySequence_Fast_GET_ITEM(items.get(), static_cast<Py_ssize_t>(i));
-    write_element(item, size, device, to + i * size);
+    if (kind == Kind::kInt64) write_element(item, device, to + i * size);
+    else write_number({kind, size}, item, to + i * size);
   }
 }
 

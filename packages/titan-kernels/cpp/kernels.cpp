@@ -76,28 +76,40 @@ CUcontext Registry::primary_context(int device) {
   return context;
 }
 
-void Registry::load(int handle, int device, unsigned static_shared,
-                    const std::function<std::string()>& read_image) {
-  const Driver& driver = Driver::get();
-  Kernel& kernel = const_cast<Kernel&>(this->kernel(handle));
-  const std::pair<int, std::string> key(device, kernel.unit);
-  bool needs_image;
+bool Registry::needs_image(int handle, int device) {
+  const Kernel& kernel = this->kernel(handle);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return modules_.count({device, kernel.unit}) == 0;
+}
+
+CUmodule Registry::module(const std::pair<int, std::string>& key, const std::string& image) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    needs_image = modules_.count(key) == 0;
+    const auto found = modules_.find(key);
+    if (found != modules_.end()) return found->second;
   }
-  const std::string image = needs_image ? read_image() : "";  // runs Python, so not under the lock
-
+  const CUmodule loaded = load_module(Driver::get(), image);
   const std::lock_guard<std::mutex> lock(mutex_);
+  return modules_[key] = loaded;
+}
+
+void Registry::load(int handle, int device, unsigned static_shared, const std::string& image) {
+  const Driver& driver = Driver::get();
+  const std::lock_guard<std::mutex> one_at_a_time(loading_);
+  Kernel& kernel = const_cast<Kernel&>(this->kernel(handle));
+  std::unique_lock<std::mutex> lock(mutex_);
   const ContextGuard current(driver, primary_context(device));
+  lock.unlock();
   const RelaxedCapture relaxed(driver);
-  if (modules_.count(key) == 0) modules_[key] = load_module(driver, image);
+  const CUmodule unit = module({device, kernel.unit}, image);
   Loaded loaded;
   loaded.static_shared = static_shared;
-  driver.check(driver.cuModuleGetFunction(&loaded.function, modules_[key], kernel.name.c_str()),
+  driver.check(driver.cuModuleGetFunction(&loaded.function, unit, kernel.name.c_str()),
                "cuModuleGetFunction");
+  lock.lock();
   if (kernel.devices.size() <= static_cast<std::size_t>(device)) kernel.devices.resize(device + 1);
-  kernel.devices[device] = loaded;
+  Loaded& known = kernel.devices[device];
+  if (!known.function) known = loaded;  // another thread may have been faster, and launched it since
 }
 
 CUfunction Registry::prepare(int handle, int device, unsigned shared, CUcontext* context) {

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <deque>
-#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -55,9 +54,12 @@ class Registry {
   // An attribute of a device.  Throws DriverError.
   int attribute(int device, CUdevice_attribute which);
 
-  // Loads a kernel on a device; `read_image` is called where its unit is not loaded there yet.
-  // Throws DriverError.
-  void load(int handle, int device, unsigned static_shared, const std::function<std::string()>& read_image);
+  // Whether load() on the device needs the image of the kernel's unit.
+  bool needs_image(int handle, int device);
+
+  // Loads a kernel on a device; the image may be empty where none is needed.  Takes seconds where the
+  // driver has to compile it.  Throws DriverError.
+  void load(int handle, int device, unsigned static_shared, const std::string& image);
 
   // The kernel on the device, ready for a launch with this much dynamic shared memory, or null where it
   // is not loaded.  Sets `context` to the device's primary context.  Throws DriverError.
@@ -65,8 +67,11 @@ class Registry {
 
  private:
   CUcontext primary_context(int device);
+  // The loaded unit; the device's context is current.
+  CUmodule module(const std::pair<int, std::string>& key, const std::string& image);
 
-  std::mutex mutex_;
+  std::mutex loading_;  // held while the driver loads, and before the other
+  std::mutex mutex_;    // of what follows; held for moments, as launches need it
   std::deque<Kernel> kernels_;
   std::map<int, CUcontext> contexts_;
   std::map<std::pair<int, std::string>, CUmodule> modules_;

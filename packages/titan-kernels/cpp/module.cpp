@@ -46,8 +46,11 @@ int define(const std::string& unit, const std::string& name, const std::vector<s
   return Registry::get().define(std::move(kernel));
 }
 
+// The GIL is not held meanwhile: loading may wait for the GPU, and that for another thread's launch.
 void load(int handle, int device, unsigned static_shared, const std::function<py::bytes()>& read_image) {
-  Registry::get().load(handle, device, static_shared, [&] { return std::string(read_image()); });
+  const std::string image = Registry::get().needs_image(handle, device) ? std::string(read_image()) : "";
+  const py::gil_scoped_release release;
+  Registry::get().load(handle, device, static_shared, image);
 }
 
 long long integer(PyObject* value) {

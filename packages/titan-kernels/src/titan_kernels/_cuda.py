@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 import torch
 
 from titan_kernels import _driver, images
-from titan_kernels.errors import LaunchError, TitanKernelsError
+from titan_kernels.errors import LaunchError
 from titan_kernels.launch import Packed
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ def launch(
         if not _driver.launch(handle, device, stream, grid, block, shared, args):
             _load(unit, kernel, handle, device)
             _driver.launch(handle, device, stream, grid, block, shared, args)
-    except (_driver.DriverError, TitanKernelsError, ValueError, TypeError, OverflowError) as error:
+    # RuntimeError: the driver's, this package's, and PyTorch's for tensors without memory.
+    except (RuntimeError, ValueError, TypeError, OverflowError) as error:
         _fail(unit, kernel, device, grid, block, args, shared, error)
 
 

@@ -1,5 +1,7 @@
 // A CUDA driver that runs nothing: it writes down every call, fails when told to, and reports the devices
 // that STUB_CAPABILITIES lists, such as "7.0,7.5".  Built by stub_driver.py.
+#include <unistd.h>
+
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -11,6 +13,7 @@ namespace {
 
 std::string text;                         // one line per call
 bool recording = true;
+int delay = 0;                            // of loading, milliseconds
 std::map<std::string, int> failures;      // by the name of the call
 std::vector<int> sizes;                   // of the parameters of what is launched, bytes
 thread_local std::vector<void*> contexts;
@@ -55,6 +58,7 @@ extern "C" {
 const char* stub_text() { return text.c_str(); }
 void stub_clear() { text.clear(); }
 void stub_record(int on) { recording = on; }
+void stub_delay(int milliseconds) { delay = milliseconds; }
 void stub_fail(const char* call, int code) { failures[call] = code; }
 void stub_parameters(const int* values, int count) { sizes.assign(values, values + count); }
 
@@ -92,6 +96,7 @@ int cuCtxPopCurrent_v2(void** context) {
 
 int cuModuleLoadDataEx(void** module, const void* image, unsigned count, const int* options, void** values) {
   const int code = record("cuModuleLoadDataEx", static_cast<const char*>(image));
+  usleep(1000 * delay);
   for (unsigned i = 0; code && i < count; ++i) {
     if (options[i] == 5) std::strcpy(static_cast<char*>(values[i]), "ptxas error: words of the compiler");
   }

@@ -94,6 +94,9 @@ class Stub:
     def record(self, on: bool) -> None:
         self._library.stub_record(int(on))
 
+    def delay_loading(self, milliseconds: int) -> None:
+        self._library.stub_delay(milliseconds)
+
     def make_current(self, device: int) -> None:
         """What PyTorch has done long before a launch."""
         self._library.cuCtxPushCurrent_v2(ctypes.c_void_p(0x1000 + device))

@@ -5,12 +5,26 @@ import threading
 
 import pytest
 import torch
-from stub_driver import Stub, fields, names, on_gpu
+from stub_driver import OnGpu, Stub, fields, names, on_gpu
 
 from titan_kernels.errors import LaunchError
 from titan_kernels.launch import Packed, launch
 
 WARM = ["cuCtxGetCurrent", "cuLaunchKernel"]
+
+
+class Wrapper(OnGpu):
+    """A tensor that holds another one, as DTensor does."""
+
+    def data_ptr(self) -> int:
+        return 0
+
+
+class Fake(OnGpu):
+    """Answers as a FakeTensor does."""
+
+    def data_ptr(self) -> int:
+        raise RuntimeError("Cannot access data pointer of Tensor")
 
 
 def address(tensor: torch.Tensor) -> str:
@@ -47,6 +61,17 @@ class TestArguments:
             struct.pack("<iii", 2, 0, 0).hex(),
         ]
 
+    def test_packed_places_after_a_negative_number_are_zero(self, stub: Stub) -> None:
+        call = fields(stub.launch("array", 1, 32, (on_gpu(1), Packed([-1], 4), Packed([-1], 3)))[-2])
+        assert call["parameters"].split(",")[1:] == [
+            struct.pack("<qqqq", -1, 0, 0, 0).hex(),
+            struct.pack("<iii", -1, 0, 0).hex(),
+        ]
+
+    def test_one_float_makes_all_of_packed_floats(self, stub: Stub) -> None:
+        call = fields(stub.launch("array", 1, 32, (on_gpu(1), Packed([], 4), Packed([1, 0.5, 2], 3)))[-2])
+        assert call["parameters"].split(",")[2] == struct.pack("<fff", 1.0, 0.5, 2.0).hex()
+
     def test_the_device_is_that_of_a_tensor_in_packed(self, stub: Stub) -> None:
         call = stub.launch("array", 1, 32, (None, Packed([None, on_gpu(2, ordinal=1)], 4), Packed([], 3)))[-2]
         assert fields(call)["stream"] == "7001"
@@ -61,6 +86,8 @@ class TestArguments:
             ({2: None}, "argument 2: NoneType for a number"),
             ({1: "text"}, "argument 1: str is no tensor, number, Packed or None"),
             ({1: Packed([1], 3)}, "argument 1: Packed with 1 values and capacity 3 for an Array of 8 bytes"),
+            ({1: torch.zeros(2).as_subclass(Wrapper)}, "argument 1: the tensor has no memory of its own"),
+            ({1: torch.zeros(2).as_subclass(Fake)}, "Cannot access data pointer"),
             ({1: torch.zeros(2)}, "argument 1: the tensor is on the CPU, the first one on cuda:0"),
             ({1: on_gpu(2, ordinal=1)}, "argument 1: the tensor is on cuda:1, the first one on cuda:0"),
         ],
@@ -73,6 +100,10 @@ class TestArguments:
             stub.launch("scalars", 1, 32, args)
         assert words in str(caught.value)
         assert "cuLaunchKernel" not in names(stub.calls())
+
+    def test_a_tensor_for_a_number_in_packed(self, stub: Stub) -> None:
+        with pytest.raises(LaunchError, match="argument 2: OnGpu for a number"):
+            stub.launch("array", 1, 32, (on_gpu(2), Packed([], 4), Packed([on_gpu(1)], 3)))
 
     def test_a_wrong_number_of_arguments(self, stub: Stub) -> None:
         with pytest.raises(LaunchError, match="2 arguments for 6 parameters"):

@@ -3,6 +3,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 import stub_driver
@@ -60,6 +62,20 @@ class TestLoading:
         with pytest.raises(LaunchError, match="CUDA_ERROR_INVALID_PTX") as caught:
             stub.launch("scalars", 1, 32, (on_gpu(1), None, 0, 0, 0.0, 0))
         assert "words of the compiler" in str(caught.value)
+
+    def test_other_threads_launch_while_an_image_is_loaded(self, stub: Stub) -> None:
+        def run(ordinal: int) -> None:
+            launch("probe", "scalars", 1, 32, (on_gpu(1, ordinal=ordinal), None, 0, 0, 0.0, 0))
+
+        run(0)
+        stub.record(False)
+        stub.delay_loading(1500)
+        loading = threading.Thread(target=run, args=(1,))
+        loading.start()
+        time.sleep(0.2)
+        run(0)
+        assert loading.is_alive()
+        loading.join()
 
 
 class TestDriver:
