@@ -23,7 +23,10 @@ _DAMAGED = (OSError, KeyError, ValueError, zipfile.BadZipFile)
 
 def default_folder(environment: Mapping[str, str], build: Path) -> Path:
     """``kernels`` in the folder the environment names, else in the user's cache folder, else in ``build``."""
-    user = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "titan"
+    try:
+        user = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "titan"
+    except RuntimeError:  # a user without an entry in the system's list
+        user = build
     folder = Path(environment.get(ENVIRONMENT) or user) / "kernels"
     return folder if _writable(folder) else build / "compiled"
 

@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 from kernel_build import archive, cache, compile_unit, nvrtc, sources
@@ -29,6 +30,9 @@ def main(arguments: list[str] | None = None) -> int:
             _say(nvrtc.cuda_include())
         else:
             _build(options)
+    except BrokenProcessPool:
+        sys.stderr.write("kernels do not build: a compiling process was killed, as it is without memory\n")
+        return 1
     except (nvrtc.CompileError, nvrtc.ToolchainError, ValueError, OSError) as error:
         sys.stderr.write(f"kernels do not build: {error}\n")
         return 1

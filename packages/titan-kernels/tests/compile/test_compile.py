@@ -4,6 +4,8 @@ import json
 import lzma
 import os
 import zipfile
+from concurrent.futures import Executor, Future
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,16 @@ class Build:
     def image(self, name: str) -> bytes:
         with zipfile.ZipFile(self.archive) as file:
             return lzma.decompress(file.read(f"{name}.xz"))
+
+
+class Killed(Executor):
+    """Its processes die, as where there is no memory left."""
+
+    def __init__(self, workers: int) -> None:
+        pass
+
+    def submit(self, *_: object) -> Future[Any]:  # type: ignore[override]
+        raise BrokenProcessPool
 
 
 @pytest.fixture
@@ -153,6 +165,12 @@ class TestMistakes:
         build.ops = tmp_path / "empty"
         assert "no ops/*/kernel.cu below" in build.run()[2]
 
+    def test_a_killed_process(self, build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(command, "ProcessPoolExecutor", Killed)
+        status, _, err = build.run()
+        assert status == 1
+        assert "a compiling process was killed" in err
+
     def test_a_missing_compiler(self, build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("kernel_build.nvrtc.REQUIREMENTS", ("no-such-distribution",))
         assert "no-such-distribution is not installed: pip install" in build.run()[2]
@@ -170,6 +188,13 @@ class TestCache:
         (tmp_path / "file").touch()
         environment = {"XDG_CACHE_HOME": str(tmp_path / "file")}
         assert cache.default_folder(environment, tmp_path / "build") == tmp_path / "build/compiled"
+
+    def test_folder_of_a_user_without_a_home(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def home() -> Path:
+            raise RuntimeError("Could not determine home directory.")
+
+        monkeypatch.setattr(Path, "home", home)
+        assert cache.default_folder({}, tmp_path) == tmp_path / "kernels"
 
     def test_old_results_are_deleted(self, tmp_path: Path) -> None:
         kept = cache.Cache(tmp_path)
