@@ -133,10 +133,12 @@ def gpu(session: nox.Session) -> None:
     """The tests that need a GPU, in the environment that run_train.sh made for this machine's cards."""
     venv = prepare_train_venv(session, Path(os.environ.get("TITAN_VENV", ROOT / ".venv")))
     python = str(venv / "bin/python")
-    session.run(python, "-m", "pip", "install", "-q", *test_group(*PACKAGES), external=True)
-    session.run(python, "-m", "pytest", "-m", "gpu", *session.posargs, external=True)
+    # What the environment was made with: it holds the torch that is there.
+    pip = (python, "-m", "pip", "install", "-q", "--constraint", str(venv / "titan-constraints.txt"))
+    session.run(*pip, *test_group(*PACKAGES), external=True)
     # The operators' tests run on either device; here on the GPU, against the compiled kernels.
     environment = {"TITAN_TEST_DEVICE": "cuda"}
+    session.run(python, "-m", "pytest", "-m", "gpu", *session.posargs, env=environment, external=True)
     session.run(python, "-m", "pytest", "packages/titan-kernels/tests/ops", env=environment, external=True)
 
 
