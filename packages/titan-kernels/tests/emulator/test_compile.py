@@ -2,6 +2,7 @@
 
 import functools
 import multiprocessing
+import shutil
 from pathlib import Path
 
 import pytest
@@ -59,10 +60,27 @@ def test_compiled_once_per_content(unit):
 
 
 def test_header_beside_the_unit_counts(unit):
-    header = unit.parent / "part.cuh"
-    header.write_text("// one\n")
+    unit.write_text('#include "parts/part.cuh"\n' + UNIT)
+    folder = unit.parent / "parts"
+    folder.mkdir()
+    (folder / "part.cuh").write_text('#include "deeper.cuh"\n')
+    keys = set()
+    for text in ("// one\n", "// two\n"):
+        (folder / "deeper.cuh").write_text(text)
+        keys.add(compile_unit(unit))
+    assert len(keys) == 2
+    (folder / "stranger.cuh").write_text("// whatever lies there as well\n")
+    assert compile_unit(unit) in keys
+
+
+def test_a_changed_runtime_is_linked_again(unit, monkeypatch):
     first = compile_unit(unit)
-    header.write_text("// two\n")
+    includes = compiling.include_directories()
+    copy = Path(shutil.copytree(includes[1], unit.parent / "emulator"))
+    monkeypatch.setattr(compiling, "include_directories", lambda: (includes[0], copy))
+    assert compile_unit(unit) == first
+    runtime = copy / "titan_emulator" / "runtime" / "fiber.h"
+    runtime.write_text(runtime.read_text() + "// changed\n")
     assert compile_unit(unit) != first
 
 
@@ -134,6 +152,17 @@ def test_cache_follows_the_environment(monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/home/someone")
     assert compiling.cache_directory() == Path("/home/someone/.cache/titan/emulator")
+
+
+def test_user_without_a_home(monkeypatch):
+    def home():
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("TITAN_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", home)
+    with pytest.raises(CompileError, match=r"home directory.*name a folder in TITAN_CACHE"):
+        compiling.cache_directory()
 
 
 def test_units_by_name_and_by_path(unit):

@@ -25,6 +25,34 @@ def test_active_is_the_innermost_session_of_the_thread():
     assert active() is None
 
 
+def test_leaving_one_of_two_equal_sessions_leaves_the_inner_one():
+    with emulated() as outer:
+        with emulated():
+            pass
+        assert active() is outer
+
+
+def poison_settings():
+    return (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        torch.utils.deterministic.fill_uninitialized_memory,
+    )
+
+
+def test_poison_lasts_as_long_as_any_session():
+    torch.use_deterministic_algorithms(False)
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    before = poison_settings()
+    first, second = emulated(), emulated()
+    first.__enter__()
+    second.__enter__()  # as another thread does
+    first.__exit__(None, None, None)
+    assert torch.empty(3).isnan().all()
+    second.__exit__(None, None, None)
+    assert poison_settings() == before
+
+
 def test_session_ends_with_an_error():
     with pytest.raises(ZeroDivisionError), emulated():
         _ = 1 / 0

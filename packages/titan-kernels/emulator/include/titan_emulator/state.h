@@ -119,6 +119,7 @@ struct Launch {
   u64 number = 0;  // of this launch in the process
   u32 ticks = 0;
   double deadline = 0;
+  const volatile i32* cancelled = nullptr;
   Failure failure;
 };
 

@@ -11,6 +11,7 @@ import functools
 import hashlib
 import os
 import platform
+import re
 import shutil
 import subprocess
 import tempfile
@@ -28,6 +29,7 @@ _FLAGS = (
     *("-std=c++20", "-O2", "-DTITAN_EMULATED", "-w", "-fPIC", "-fvisibility=hidden"),
     *("-ffp-contract=off", "-fno-math-errno"),
 )
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"]+)[>"]', re.MULTILINE)
 # Conversions of halves and fused multiply-adds in hardware.
 _FAST_X86 = {"avx2", "bmi2", "f16c", "fma", "movbe"}
 
@@ -64,7 +66,7 @@ def compile_unit(source: Path, extra_flags: tuple[str, ...] = ()) -> Path:
     compiler = _compiler()
     command = (compiler, *_FLAGS, *_machine_flags(), *_gcc_flags(compiler), *extra_flags)
     runtime = _runtime(command)
-    key = _hash((source, *_headers(source)), (*command, _version(compiler)))
+    key = _hash(_files(source), (*command, _version(compiler), runtime.name))
     library = cache_directory() / f"{source.parent.name}-{source.stem}-{key}.so"
     if not library.exists():
         _build((*command, "-shared", "-x", "c++", str(source), "-x", "none", str(runtime)), source, library)
@@ -74,7 +76,7 @@ def compile_unit(source: Path, extra_flags: tuple[str, ...] = ()) -> Path:
 def _runtime(command: tuple[str, ...]) -> Path:
     """The object file of what all units share."""
     source = include_directories()[1] / "titan_emulator" / "runtime" / "runtime.cpp"
-    key = _hash((source, *_headers(source)), (*command, _version(command[0])))
+    key = _hash(_files(source), (*command, _version(command[0])))
     result = cache_directory() / f"runtime-{key}.o"
     if not result.exists():
         _build((*command, "-c", str(source)), source, result)
@@ -85,13 +87,23 @@ def cache_directory() -> Path:
     """Where compiled units are kept: ``$TITAN_CACHE``, else ``titan`` in the user's cache directory."""
     if chosen := os.environ.get("TITAN_CACHE"):
         return Path(chosen) / "emulator"
-    user_cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(user_cache) if user_cache else Path.home() / ".cache") / "titan" / "emulator"
+    try:
+        user_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError as error:  # a user without an entry in the system's list
+        raise CompileError(f"no cache for kernels ({error}): name a folder in TITAN_CACHE") from error
+    return user_cache / "titan" / "emulator"
 
 
-def _headers(source: Path) -> list[Path]:
-    folders = [*include_directories(), source.parent]
-    return sorted({path for folder in folders for path in folder.rglob("*") if path.suffix in (".h", ".cuh")})
+def _files(source: Path) -> list[Path]:
+    """``source`` and all that it includes, under any condition, but the compiler's own headers."""
+    found = [source]
+    for path in found:
+        for name in _INCLUDE.findall(path.read_text(encoding="utf-8", errors="replace")):
+            candidates = ((folder / name).resolve() for folder in (path.parent, *include_directories()))
+            hit = next((each for each in candidates if each.is_file()), None)
+            if hit is not None and hit not in found:
+                found.append(hit)
+    return found
 
 
 def _hash(files: Iterable[Path], words: Iterable[str]) -> str:
@@ -114,7 +126,9 @@ def _build(command: tuple[str, ...], source: Path, result: Path) -> None:
                 raise CompileError(f"{source} does not compile ({command[0]}):\n{done.stderr.strip()}")
             output.replace(result)
     except OSError as error:
-        raise CompileError(f"cannot write the cache of compiled kernels (TITAN_CACHE): {error}") from error
+        raise CompileError(
+            f"cannot write the cache of compiled kernels: {error}; name another folder in TITAN_CACHE"
+        ) from error
 
 
 def _compiler() -> str:

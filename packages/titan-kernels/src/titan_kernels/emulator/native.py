@@ -5,17 +5,21 @@ from __future__ import annotations
 import ctypes
 import functools
 import json
-import struct
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-if TYPE_CHECKING:
-    from titan_kernels.launch import Argument, Packed
+from titan_kernels.errors import LaunchError
+from titan_kernels.launch import Packed
 
-__all__ = ["NativeArgument", "NativeLaunch", "call", "convert", "load"]
+if TYPE_CHECKING:
+    from titan_kernels.launch import Argument
+
+__all__ = ["NativeArgument", "NativeLaunch", "call", "check_geometry", "convert", "launch", "load"]
 
 _INT, _FLOAT, _POINTER, _INTS, _FLOATS, _POINTERS = range(6)
 
@@ -49,18 +53,45 @@ class NativeLaunch(ctypes.Structure):
         ("check", ctypes.c_int32),
         ("count", ctypes.c_int32),
         ("time_limit", ctypes.c_double),
+        ("cancelled", ctypes.POINTER(ctypes.c_int32)),
     )
 
 
-def convert(argument: Argument) -> NativeArgument:
-    """A Python argument as the unit takes it."""
+def check_geometry(kernel: str, *sizes: tuple[int, int, int]) -> None:
+    """Refuses what does not fit the fields of :class:`NativeLaunch`; the unit checks the rest.
+
+    Raises:
+        LaunchError: a size is negative or has more than 32 bits.
+    """
+    for size in sizes:
+        if not all(0 <= each < 1 << 32 for each in size):
+            raise LaunchError(f"kernel {kernel}: no grid or block has the size {size}")
+
+
+def convert(kernel: str, args: Sequence[Argument]) -> list[NativeArgument]:
+    """Python's arguments as the unit takes them.
+
+    Raises:
+        LaunchError: one is of a wrong type, does not fit in 64 bits, or is a tensor without memory.
+    """
+    converted: list[NativeArgument] = []
+    try:
+        converted.extend(map(_convert, args))
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise LaunchError(f"kernel {kernel}: argument {len(converted)}: {error}") from error
+    return converted
+
+
+def _convert(argument: Argument) -> NativeArgument:
     if argument is None or isinstance(argument, torch.Tensor):
         return _argument(_POINTER, [argument])
     if isinstance(argument, float):
         return _argument(_FLOAT, [argument])
     if isinstance(argument, int):
         return _argument(_INT, [argument])
-    return _packed(argument)
+    if isinstance(argument, Packed):
+        return _packed(argument)
+    raise TypeError(f"{type(argument).__name__} is no tensor, number, Packed or None")
 
 
 def _packed(argument: Packed) -> NativeArgument:
@@ -69,7 +100,7 @@ def _packed(argument: Packed) -> NativeArgument:
     if any(value is None or isinstance(value, torch.Tensor) for value in values):
         return _argument(_POINTERS, values + [None] * missing)
     if any(isinstance(value, float) for value in values):
-        return _argument(_FLOATS, values + [0.0] * missing)
+        return _argument(_FLOATS, [*map(float, values), *[0.0] * missing])  # type: ignore[arg-type]
     return _argument(_INTS, values + [0] * missing)
 
 
@@ -89,10 +120,23 @@ def _bits(value: torch.Tensor | int | float | None) -> int:
     if value is None:
         return 0
     if isinstance(value, torch.Tensor):
-        return value.data_ptr()
+        return _address(value)
     if isinstance(value, float):
-        return int(struct.unpack("<I", struct.pack("<f", value))[0])
-    return int(value) & 0xFFFF_FFFF_FFFF_FFFF
+        return ctypes.c_uint32.from_buffer(ctypes.c_float(value)).value
+    if not isinstance(value, int):
+        raise TypeError(f"{type(value).__name__} is no tensor, number or None")
+    if not -(1 << 63) <= value < 1 << 63:
+        raise ValueError("the number does not fit in 64 bits")
+    return value & 0xFFFF_FFFF_FFFF_FFFF
+
+
+def _address(tensor: torch.Tensor) -> int:
+    if tensor.device.type != "cpu":
+        raise ValueError(f"the tensor is on {tensor.device}, the first one on the CPU")
+    address = tensor.data_ptr()
+    if address == 0 and tensor.numel() > 0:
+        raise ValueError("the tensor has no memory of its own: pass the one that it wraps")
+    return address
 
 
 def _extent(tensor: torch.Tensor | None) -> int:
@@ -122,3 +166,22 @@ def call(unit: ctypes.CDLL, function: str, *args: object) -> dict[str, Any]:
     finally:
         unit.titan_emulator_free(answer)
     return result
+
+
+def launch(unit: ctypes.CDLL, request: NativeLaunch) -> dict[str, Any]:
+    """Runs a launch.
+
+    In the main thread it waits for another one that does: Python runs the handlers of signals between
+    two of the main thread's own instructions only.
+    """
+    run = functools.partial(call, unit, "titan_emulator_launch", ctypes.byref(request))
+    if threading.current_thread() is not threading.main_thread():
+        return run()
+    cancelled = ctypes.c_int32(0)
+    request.cancelled = ctypes.pointer(cancelled)
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(run)
+        try:
+            return answer.result()
+        finally:
+            cancelled.value = 1

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from titan_kernels.emulator import native
 from titan_kernels.emulator.compile import compile_unit, unit_source
 from titan_kernels.emulator.counters import LaunchReport, line_counters
+from titan_kernels.emulator.poison import poisoned
 from titan_kernels.errors import EmulatorError, LaunchError
 
 if TYPE_CHECKING:
@@ -24,10 +23,12 @@ __all__ = ["Session", "active", "emulated"]
 
 _sessions = threading.local()
 _compiling = threading.Lock()
+# Each unit handles faults, and handlers belong to the process: one launch at a time.
+_running = threading.Lock()
 _libraries: dict[tuple[Path, int], ctypes.CDLL] = {}
 
 
-@dataclass
+@dataclass(eq=False)  # nested sessions may have equal options
 class Session:
     """Options of :func:`emulated` and what was launched with them."""
 
@@ -51,6 +52,8 @@ class Session:
     ) -> LaunchReport:
         """Runs a kernel to its end and notes the launch.
 
+        Ctrl-C ends it early, and so does whatever else a signal's handler raises.
+
         Args:
             unit: An op's name, or the path of any ``.cu`` file.
             kernel: The kernel's name.
@@ -64,7 +67,8 @@ class Session:
             LaunchError: geometry or arguments do not fit the kernel.
             EmulatorError: the kernel did something illegal.
         """
-        arguments = [native.convert(arg) for arg in args]
+        native.check_geometry(kernel, grid, block)
+        arguments = native.convert(kernel, args)
         blocks = self._chosen(grid)
         request = native.NativeLaunch(
             kernel=kernel.encode(),
@@ -81,7 +85,9 @@ class Session:
             count=self.count,
             time_limit=self.time_limit,
         )
-        answer = native.call(_library(unit), "titan_emulator_launch", ctypes.byref(request))
+        library = _library(unit)
+        with _running:
+            answer = native.launch(library, request)
         report = self._report(str(unit), kernel, grid, block, answer)
         self.launches.append(report)
         return report
@@ -189,23 +195,7 @@ def emulated(
     stack: list[Session] = _sessions.__dict__.setdefault("stack", [])
     stack.append(session)
     try:
-        with _poisoned() if poison else contextlib.nullcontext():
+        with poisoned() if poison else contextlib.nullcontext():
             yield session
     finally:
         stack.remove(session)
-
-
-@contextlib.contextmanager
-def _poisoned() -> Iterator[None]:
-    # A module class of PyTorch's own defines its setting.
-    deterministic: Any = torch.utils.deterministic
-    enabled = torch.are_deterministic_algorithms_enabled()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    fill = deterministic.fill_uninitialized_memory
-    torch.use_deterministic_algorithms(True, warn_only=warn_only or not enabled)
-    deterministic.fill_uninitialized_memory = True
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
-        deterministic.fill_uninitialized_memory = fill

@@ -42,6 +42,8 @@ struct BadLaunch {
 }
 
 void check_deadline(Site at) {
+  if (launch.cancelled != nullptr && *launch.cancelled != 0)
+    fail("cancelled", at, "the launch was interrupted");
   if (launch.deadline == 0 || now() < launch.deadline) return;
   char limit[32];
   snprintf(limit, sizeof(limit), "%g", launch.options.time_limit);

@@ -118,7 +118,10 @@ class StackPool {
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
       if (p == MAP_FAILED) return nullptr;
       char* stack = static_cast<char*>(p);
-      if (mprotect(stack + GUARD_BYTES, STACK_BYTES, PROT_READ | PROT_WRITE) != 0) return nullptr;
+      if (mprotect(stack + GUARD_BYTES, STACK_BYTES, PROT_READ | PROT_WRITE) != 0) {
+        munmap(stack, GUARD_BYTES + STACK_BYTES);
+        return nullptr;
+      }
       stacks_.push_back(stack);
     }
     return stacks_[i];

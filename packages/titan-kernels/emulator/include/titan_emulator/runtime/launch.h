@@ -2,6 +2,9 @@
 #pragma once
 
 #include <pthread.h>
+
+#include <new>
+
 #include <titan_emulator/runtime/binder.h>
 #include <titan_emulator/runtime/faults.h>
 #include <titan_emulator/runtime/report.h>
@@ -18,9 +21,12 @@ struct TitanLaunch {
   titan::u64 seed;
   titan::i32 check, count;
   double time_limit;  // seconds; 0 for none
+  const volatile titan::i32* cancelled;  // becomes 1 when the launch shall end; may be null
 };
 
 namespace titan::emulator {
+
+constexpr u64 MAX_BLOCKS = 1 << 24;  // 32 bytes are kept of each
 
 inline const Kernel& find_kernel(const char* name) {
   std::string known;
@@ -43,6 +49,9 @@ inline void check_geometry(const Kernel& kernel, const TitanLaunch& request) {
   if (g[0] == 0 || g[1] == 0 || g[2] == 0 || g[0] > 0x7fffffffu || g[1] > 0xffff || g[2] > 0xffff)
     throw BadLaunch{"grid " + triple({g[0], g[1], g[2]}) +
                     ": 1 to 2^31 - 1 blocks in x, 1 to 65535 in y and z"};
+  if (request.blocks == nullptr && static_cast<u64>(g[0]) * g[1] * g[2] > MAX_BLOCKS)
+    throw BadLaunch{"grid " + triple({g[0], g[1], g[2]}) +
+                    " has more than 2^24 blocks, too many to emulate: run some of them (blocks)"};
 }
 
 inline void build_threads(dim3 block) {
@@ -69,6 +78,7 @@ inline void start_launch(const TitanLaunch& request) {
   launch.random = Random(request.seed);
   launch.clock = launch.ticks = 0;
   launch.deadline = request.time_limit > 0 ? now() + request.time_limit : 0;
+  launch.cancelled = request.cancelled;
   launch.blocks.clear();
   launch.failure = Failure();
   launch.number += 1;
@@ -127,7 +137,10 @@ inline std::string launch_report(const TitanLaunch& request) {
     report = launch.failure.happened ? failure_report() : counters_report();
   } catch (const BadLaunch& bad) {
     report = bad_launch_report(bad);
+  } catch (const std::bad_alloc&) {
+    report = bad_launch_report({"out of memory"});
   }
+  launch.threads.clear();  // their logs may be large
   regions.clear();
   stacks.trim();
   pthread_mutex_unlock(&one_at_a_time);
