@@ -62,6 +62,13 @@ def test_preference_for_all_and_for_one():
     assert explain("rms_norm", *ARGS).preferred is None
 
 
+def test_leaving_one_of_two_equal_preferences_leaves_the_inner_one():
+    with prefer("triton"), prefer("reference"):
+        with prefer("triton"):
+            pass
+        assert explain("rms_norm", *ARGS).preferred == "reference"
+
+
 def test_preference_that_cannot_serve_raises():
     with prefer("cuda"), pytest.raises(UnsupportedError, match=r"'cuda' was asked for, but .* CPU"):
         rms_norm(X)

@@ -258,7 +258,7 @@ def prefer(everywhere: str | None = None, /, **by_op: str) -> Iterator[None]:
     try:
         yield
     finally:
-        _preferences.remove(entry)
+        _preferences[:] = [each for each in _preferences if each is not entry]  # others may equal it
 
 
 def _preferred(op: str) -> str | None:
