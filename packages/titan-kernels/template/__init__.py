@@ -56,4 +56,4 @@ def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None]:
     return NEW_OP(dy, ctx.factor), None
 
 
-NEW_OP.register_autograd(_backward, _save)
+NEW_OP.register_autograd(_backward, _save, twice=True)

@@ -22,6 +22,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from titan_kernels.cases import Case
+from titan_kernels.derivatives import once
 from titan_kernels.errors import TitanKernelsError, UnsupportedError
 
 __all__ = ["YES", "Explanation", "Implementation", "Op", "Verdict", "explain", "no", "ops", "prefer"]
@@ -107,6 +108,7 @@ class Op:
         name: The operator's name, from the schema.
         packet: The ``torch.library`` overload, ``torch.ops.titan.<name>.default``.
         differentiable: Whether it has a derivative.
+        twice: Whether that has one too.
     """
 
     schema: str
@@ -119,6 +121,7 @@ class Op:
     name: str = field(init=False)
     packet: Any = field(init=False)
     differentiable: bool = field(init=False, default=False)
+    twice: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         self.name = self.schema.partition("(")[0]
@@ -130,11 +133,20 @@ class Op:
         self.packet = getattr(torch.ops.titan, self.name).default
         _OPS[self.name] = self
 
-    def register_autograd(self, backward: Callable[..., Any], setup_context: Callable[..., None]) -> None:
-        """Give the operator a derivative, see ``torch.library.register_autograd``."""
-        self.differentiable = True
+    def register_autograd(
+        self, backward: Callable[..., Any], setup_context: Callable[..., None], *, twice: bool = False
+    ) -> None:
+        """Give the operator a derivative, see ``torch.library.register_autograd``.
+
+        Args:
+            backward: Gradients of the arguments.
+            setup_context: Keeps what it needs.
+            twice: Whether all that it computes is differentiable; if not, second derivatives raise.
+        """
+        self.differentiable, self.twice = True, twice
+        derivative = backward if twice else once(self.name, backward)
         torch.library.register_autograd(
-            f"titan::{self.name}", backward, setup_context=setup_context, lib=_LIBRARY
+            f"titan::{self.name}", derivative, setup_context=setup_context, lib=_LIBRARY
         )
 
     def register_autograd_kernel(self, kernel: Callable[..., Any], differentiable: bool = True) -> None:

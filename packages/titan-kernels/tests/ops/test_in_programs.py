@@ -5,6 +5,8 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
 
+from titan_kernels.errors import UnsupportedError
+from titan_kernels.ops import rms_norm
 from titan_kernels.registry import ops
 from titan_kernels.testing import DEVICE, arguments
 
@@ -63,3 +65,35 @@ def test_autocast_changes_nothing(op):
     with torch.autocast(DEVICE.type, torch.bfloat16):
         cast = value_and_gradients(function, tensors)
     assert_same(cast, value_and_gradients(function, tensors), rtol=0, atol=0)
+
+
+ONCE = [op for op in OPS if not op.twice]
+# Saves no tensor that has a gradient: its own depends on nothing but the incoming one.
+LINEAR = {"embedding"}
+
+
+@pytest.mark.parametrize("op", ONCE, ids=[op.name for op in ONCE])
+@pytest.mark.parametrize("constant", [True, False], ids=["constant", "dependent"])
+def test_second_derivatives_are_refused_not_forgotten(op, constant):
+    function, tensors = call(op)
+    y = function(*tensors)
+    dy = torch.ones_like(y, requires_grad=not constant)
+    recorded = torch.autograd.grad(y, tensors, dy, create_graph=True, allow_unused=True)
+    plain = torch.autograd.grad(function(*tensors), tensors, dy.detach(), allow_unused=True)
+    for one, other in zip(recorded, plain, strict=True):
+        assert (one is None) == (other is None)
+        assert one is None or torch.equal(one, other)
+    penalty = sum(each.square().sum() for each in recorded if each is not None)
+    if constant and op.name in LINEAR:
+        assert not penalty.requires_grad
+        return
+    wanted = tensors if constant else [*tensors, dy]
+    with pytest.raises(UnsupportedError, match=f"titan::{op.name} has no second derivative"):
+        torch.autograd.grad(penalty + y.sum() + dy.sum(), wanted, allow_unused=True)
+
+
+def test_gradients_of_a_checkpoint_can_be_recorded():
+    x = torch.ones(2, 8, device=DEVICE, requires_grad=True)
+    y = checkpoint(rms_norm, x, use_reentrant=False)
+    (recorded,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    torch.testing.assert_close(recorded, torch.autograd.grad(rms_norm(x).sum(), x)[0])

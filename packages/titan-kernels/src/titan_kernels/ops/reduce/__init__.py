@@ -180,5 +180,5 @@ def _backward_var_mean(ctx: Any, dvar: Tensor | None, dmean: Tensor | None) -> t
     return None if dx is None else dx.to(x.dtype), None, None, None, None
 
 
-REDUCE.register_autograd(_backward, _save)
-VAR_MEAN.register_autograd(_backward_var_mean, _save_var_mean)
+REDUCE.register_autograd(_backward, _save, twice=True)
+VAR_MEAN.register_autograd(_backward_var_mean, _save_var_mean, twice=True)

@@ -168,5 +168,5 @@ def _backward(ctx: Any, dq: Tensor | None, dk: Tensor | None) -> tuple[Tensor | 
     return tuple(None if each is None else rotated.pop(0) for each in (dq, dk)) + (None,) * 5
 
 
-ROPE.register_autograd(_backward, _save)
+ROPE.register_autograd(_backward, _save, twice=True)
 ROPE_.register_autograd_kernel(autograd_in_place(ROPE, ROPE_))
