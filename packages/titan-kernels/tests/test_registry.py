@@ -1,9 +1,11 @@
 """The choice between implementations: automatic, by name, and explained."""
 
+import contextlib
 import json
 import subprocess
 import sys
 import threading
+import types
 
 import pytest
 import torch
@@ -12,6 +14,7 @@ import titan_kernels
 from titan_kernels import explain, prefer
 from titan_kernels.errors import TitanKernelsError, UnsupportedError
 from titan_kernels.ops import rms_norm
+from titan_kernels.platforms import triton_implementation
 from titan_kernels.registry import ops
 
 X = torch.ones(2, 8)
@@ -118,6 +121,43 @@ def test_environment_that_cannot_serve_raises(monkeypatch):
 def test_tensors_on_two_devices():
     explanation = explain("rms_norm", X, torch.ones(8, device="meta"), 1e-5)
     assert "different devices (cpu, meta)" in str(explanation)
+
+
+def test_no_tensors_at_all():
+    explanation = explain("multi_tensor_norm", [], False)
+    assert explanation.chosen == "reference"
+    assert "there are no tensors" in str(explanation)
+
+
+@pytest.mark.parametrize("op", ["rms_norm", "layer_norm", "softmax"])
+def test_rows_that_no_program_can_hold_are_left_to_the_reference(op):
+    rest = {
+        "rms_norm": (None, 1e-5),
+        "layer_norm": (None, None, 1e-5),
+        "softmax": (None, 1.0, None, False, None),
+    }
+    explanation = explain(op, torch.ones(1, 65537), *rest[op])
+    assert explanation.chosen == "reference"
+    assert "rows of 65537 elements are longer than 65536" in str(explanation)
+
+
+def test_triton_runs_on_the_device_of_the_tensors(monkeypatch):
+    class Elsewhere(torch.Tensor):
+        device = property(lambda self: torch.device("cuda", 1))
+
+    current = [torch.device("cuda", 0)]
+
+    @contextlib.contextmanager
+    def on(device):
+        current.append(device)
+        yield
+        current.pop()
+
+    monkeypatch.setattr(torch.cuda, "device", on)
+    monkeypatch.setitem(sys.modules, "a_room", types.SimpleNamespace(where=lambda x, factor: current[-1]))
+    run = triton_implementation("a_room", "where").run
+    assert run(X.as_subclass(Elsewhere), 2.0) == torch.device("cuda", 1)
+    assert run(X, 2.0) == torch.device("cuda", 0)
 
 
 def test_every_operator_ends_with_the_reference():

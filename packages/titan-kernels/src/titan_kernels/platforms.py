@@ -14,10 +14,19 @@ import torch
 from titan_kernels import emulator, images
 from titan_kernels.registry import YES, Implementation, Verdict, no
 
-__all__ = ["always", "cuda_ready", "multiprocessors", "suffix", "triton_implementation", "triton_ready"]
+__all__ = [
+    "always",
+    "cuda_ready",
+    "multiprocessors",
+    "suffix",
+    "triton_implementation",
+    "triton_ready",
+    "triton_row",
+]
 
 FLOATS = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32"}
 _TRITON_MINIMUM = (7, 0)
+_LONGEST_TRITON_ROW = 65536
 
 
 def suffix(dtype: torch.dtype) -> str:
@@ -34,7 +43,7 @@ def _place(tensors: Iterable[torch.Tensor | None]) -> torch.device | Verdict:
     devices = {each.device for each in tensors if each is not None}
     if len(devices) > 1:
         return no(f"the tensors are on different devices ({', '.join(sorted(map(str, devices)))})")
-    return devices.pop()
+    return devices.pop() if devices else no("there are no tensors")
 
 
 def _floats(tensors: Iterable[torch.Tensor | None]) -> Verdict:
@@ -79,6 +88,13 @@ def triton_ready(*tensors: torch.Tensor | None) -> Verdict:
     return _floats(tensors)
 
 
+def triton_row(x: torch.Tensor, *_others: object) -> Verdict:
+    """Whether a Triton program can hold a row of ``x`` in registers."""
+    if x.shape[-1] > _LONGEST_TRITON_ROW:
+        return no(f"rows of {x.shape[-1]} elements are longer than {_LONGEST_TRITON_ROW}")
+    return YES
+
+
 def triton_implementation(
     module: str, function: str, supports: Callable[..., Verdict] | None = None
 ) -> Implementation:
@@ -90,13 +106,20 @@ def triton_implementation(
         supports: Says what the kernel needs beyond :func:`triton_ready`.
     """
 
+    def tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+        return [each for each in (*args, *kwargs.values()) if isinstance(each, torch.Tensor)]
+
     def verdict(*args: Any, **kwargs: Any) -> Verdict:
-        tensors = (each for each in (*args, *kwargs.values()) if isinstance(each, torch.Tensor))
-        ready = triton_ready(*tensors)
+        ready = triton_ready(*tensors(args, kwargs))
         return ready if supports is None or not ready.ok else supports(*args, **kwargs)
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        return getattr(importlib.import_module(module), function)(*args, **kwargs)
+        kernels = getattr(importlib.import_module(module), function)
+        device = tensors(args, kwargs)[0].device
+        if device.type != "cuda":
+            return kernels(*args, **kwargs)
+        with torch.cuda.device(device):  # Triton launches on the current device, wherever the tensors are
+            return kernels(*args, **kwargs)
 
     return Implementation("triton", verdict, run)
 

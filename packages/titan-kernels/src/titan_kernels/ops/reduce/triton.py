@@ -33,9 +33,10 @@ def _segment_kernel(  # type: ignore[no-untyped-def]
     x, pivots, records, plane, outers, reduced, inner, segment, segments,
     ACCUMULATOR: tl.constexpr, TRANSFORM: tl.constexpr, LINES: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    program = tl.program_id(0).to(tl.int64)
+    across = tl.cdiv(inner, COLUMNS)
+    program = tl.program_id(0).to(tl.int64) // across
     outer, first = program // segments, (program % segments) * segment
-    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    column = tl.program_id(0) % across * COLUMNS + tl.arange(0, COLUMNS)
     start = x + outer * reduced * inner + column[None, :]
     a = tl.zeros((COLUMNS,), tl.float32)
     squares, count, pivot = a, a, a
@@ -120,7 +121,8 @@ def _records(whole: Collapsed, accumulator: str, transform: int) -> Tensor:
     planes = 3 if accumulator == "moments" else 1
     records = whole.x.new_empty((planes, lead, outer, segments, inner), dtype=torch.float32)
     if whole.x.numel():
-        _segment_kernel[(lead * outer * segments, across)](
+        # In one dimension: the others end at 65535.
+        _segment_kernel[(lead * outer * segments * across,)](
             whole.x, _pivots(whole), records, records[0].numel(), outer, reduced, inner, segment, segments,
             accumulator, transform, max(1, _TILE // columns), columns,
         )  # fmt: skip

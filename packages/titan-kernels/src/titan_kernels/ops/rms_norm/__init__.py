@@ -14,7 +14,7 @@ from torch import Tensor
 from titan_kernels import columns
 from titan_kernels.numerics import compute_dtype
 from titan_kernels.ops.rms_norm import cases, cuda, reference
-from titan_kernels.platforms import always, triton_implementation
+from titan_kernels.platforms import always, triton_implementation, triton_row
 from titan_kernels.registry import Implementation, Op
 
 __all__ = ["rms_norm"]
@@ -78,7 +78,7 @@ RMS_NORM = Op(
     fake=lambda x, weight, eps: (_empty(x), _statistics(x)),
     implementations=(
         Implementation("cuda", cuda.supports, cuda.rms_norm),
-        triton_implementation(_TRITON, "rms_norm"),
+        triton_implementation(_TRITON, "rms_norm", triton_row),
         Implementation("reference", always, reference.rms_norm),
     ),
     cases=cases.forward_cases,
@@ -91,7 +91,7 @@ ADD_RMS_NORM = Op(
     fake=lambda x, residual, weight, eps: (_empty(x), _empty(x), _statistics(x)),
     implementations=(
         Implementation("cuda", cuda.supports_add, cuda.add_rms_norm),
-        triton_implementation(_TRITON, "add_rms_norm"),
+        triton_implementation(_TRITON, "add_rms_norm", triton_row),
         Implementation("reference", always, reference.add_rms_norm),
     ),
     cases=cases.add_cases,
@@ -105,7 +105,7 @@ RMS_NORM_BACKWARD = Op(
     fake=lambda dy, x, weight, rstd, dsum: (_empty(x), x.new_empty(0) if weight is None else _empty(weight)),
     implementations=(
         Implementation("cuda", cuda.supports_backward, cuda.rms_norm_backward),
-        triton_implementation(_TRITON, "rms_norm_backward"),
+        triton_implementation(_TRITON, "rms_norm_backward", triton_row),
         Implementation("reference", always, reference.rms_norm_backward),
     ),
     cases=cases.backward_cases,

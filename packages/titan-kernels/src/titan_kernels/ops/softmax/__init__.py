@@ -16,13 +16,12 @@ from titan_kernels.numerics import compute_dtype
 from titan_kernels.ops.softmax import cases, cuda, reference
 from titan_kernels.ops.softmax.mask import mask_rows
 from titan_kernels.ops.softmax.traffic import backward_bytes, forward_bytes
-from titan_kernels.platforms import always, triton_implementation
-from titan_kernels.registry import YES, Implementation, Op, Verdict, no
+from titan_kernels.platforms import always, triton_implementation, triton_row
+from titan_kernels.registry import Implementation, Op, Verdict, no
 
 __all__ = ["softmax"]
 
 _TRITON = "titan_kernels.ops.softmax.triton"
-_LONGEST_TRITON_ROW = 65536  # a program holds its row in registers
 
 
 def softmax(
@@ -108,13 +107,7 @@ def _diagonal(x: Tensor, causal: bool | str) -> int | None:
 def _triton_forward(x: Tensor, mask: Tensor | None, *_: object) -> Verdict:
     if mask is not None and mask_rows(mask, x) is None:
         return no("the mask is broadcast over too many separate dims")
-    return _triton_row(x)
-
-
-def _triton_row(x: Tensor, *_: object) -> Verdict:
-    if x.shape[-1] > _LONGEST_TRITON_ROW:
-        return no(f"rows of {x.shape[-1]} elements are longer than {_LONGEST_TRITON_ROW}")
-    return YES
+    return triton_row(x)
 
 
 def _empty(x: Tensor, dtype: torch.dtype | None) -> Tensor:
@@ -141,7 +134,7 @@ SOFTMAX_BACKWARD = Op(
     fake=lambda dy, y, scale, diagonal, dtype: _empty(y, dtype),
     implementations=(
         Implementation("cuda", cuda.supports_backward, cuda.softmax_backward),
-        triton_implementation(_TRITON, "softmax_backward", _triton_row),
+        triton_implementation(_TRITON, "softmax_backward", triton_row),
         Implementation("reference", always, reference.softmax_backward),
     ),
     cases=cases.backward_cases,
