@@ -1,5 +1,6 @@
 """bias_dropout_residual: its random numbers, its mask, and the function around it."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -240,6 +241,21 @@ def test_bias_gradient_is_deterministic(implementation):
             y = bias_dropout_residual(x, bias, p=0.1, seed=3)
             grads.append(torch.autograd.grad(y.sum(), bias)[0])
     assert torch.equal(*grads)
+
+
+def test_frozen_bias_has_no_sums(monkeypatch):
+    room, biases = importlib.import_module("titan_kernels.ops.bias_dropout_residual"), []
+    backward = room.BIAS_DROPOUT_RESIDUAL_BACKWARD
+    monkeypatch.setattr(
+        room, "BIAS_DROPOUT_RESIDUAL_BACKWARD", lambda *args: biases.append(args[1]) or backward(*args)
+    )
+    x, bias = normal(4, 16, dtype=torch.float32), normal(16, dtype=torch.float32)
+    found = [
+        torch.autograd.grad(bias_dropout_residual(x, each, p=0.5, seed=1).sum(), x)[0]
+        for each in (bias, bias.detach())
+    ]
+    assert torch.equal(*found)
+    assert [each is None for each in biases] == [False, True]
 
 
 def test_autocast_leaves_the_dtype_alone():

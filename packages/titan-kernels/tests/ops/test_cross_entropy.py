@@ -1,5 +1,6 @@
 """Cross-entropy: the options, and the in-place gradient."""
 
+import contextlib
 import subprocess
 import sys
 
@@ -8,6 +9,7 @@ import torch
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from titan_kernels import emulated, explain
 from titan_kernels.ops import cross_entropy
 from titan_kernels.testing import DEVICE, running
 
@@ -245,6 +247,18 @@ class TestInplaceGradient:
         got = torch.autograd.grad(checkpoint(head, x, use_reentrant=False), (x, weight))
         for a, b in zip(got, expected, strict=True):
             assert torch.equal(a, b)
+
+
+def test_gradient_over_logits_that_are_no_rows_is_written_by_the_reference():
+    logits, target = inputs(dtype=torch.float32)
+    transposed, lse = logits.t().contiguous().t(), logits.logsumexp(-1)
+    args = (target, lse, 0, logits.shape[-1], -100, 0.0, 0.0, 0.0)
+    grad = torch.ones_like(lse)
+    with contextlib.nullcontext() if DEVICE.type == "cuda" else emulated():
+        assert explain("cross_entropy_backward_inplace", grad, transposed, *args).chosen == "reference"
+        torch.ops.titan.cross_entropy_backward_inplace(grad, transposed, *args)
+        torch.ops.titan.cross_entropy_backward_inplace(grad, logits, *args)
+    torch.testing.assert_close(transposed, logits)
 
 
 @pytest.mark.parametrize("inplace", [False, True])

@@ -5,6 +5,7 @@ import torch
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from titan_kernels import emulated, explain
 from titan_kernels.ops import embedding, embedding_gradient
 from titan_kernels.ops.embedding.segments import TILE, Segments
 from titan_kernels.testing import DEVICE, running
@@ -189,6 +190,15 @@ def test_compiles_without_graph_breaks():
     compiled = torch.compile(f, backend="aot_eager", fullgraph=True)(weight)
     torch.testing.assert_close(compiled, f(weight))
     torch.testing.assert_close(gradient(compiled, weight), gradient(f(weight), weight))
+
+
+def test_more_positions_than_the_kernels_count():
+    indices = torch.zeros(1, dtype=torch.int64).expand(2**31 - TILE)
+    with emulated():
+        for count, ok in ((2**31 - TILE, False), (2**31 - 1 - TILE, True)):
+            grad = torch.zeros(1, 1).expand(count, 1)
+            explanation = explain("embedding_backward", grad, indices[:count], 3, -1, 1.0, False)
+            assert dict(explanation.verdicts)["cuda"].ok is ok
 
 
 def test_activation_checkpointing():

@@ -1,6 +1,7 @@
 """layer_norm against PyTorch's own function."""
 
 import contextlib
+import importlib
 
 import pytest
 import torch
@@ -129,6 +130,20 @@ def test_compiles_whole_and_survives_checkpointing():
         lambda *args: checkpoint(block, *args, use_reentrant=False),
     ):
         torch.testing.assert_close(grads([wrapped(*inputs)], inputs), expected, rtol=0, atol=0)
+
+
+def test_frozen_bias_has_no_sums(monkeypatch):
+    room, biases = importlib.import_module("titan_kernels.ops.layer_norm"), []
+    backward = room.LAYER_NORM_BACKWARD
+    monkeypatch.setattr(room, "LAYER_NORM_BACKWARD", lambda *args: biases.append(args[3]) or backward(*args))
+    x, residual, weight, bias = tensors(4, 16, dtype=torch.float32)
+    for options in ({}, {"residual": residual}):
+        found = []
+        for each in (bias, bias.detach()):
+            y = layer_norm(x, weight, each, **options)
+            found.append(grads([y] if isinstance(y, torch.Tensor) else y, [x, weight]))
+        torch.testing.assert_close(*found, rtol=0, atol=0)
+    assert [each is None for each in biases] == [False, True, False, True]
 
 
 def test_autocast_leaves_the_dtype_alone():

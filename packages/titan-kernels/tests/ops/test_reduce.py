@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from titan_kernels import emulated, explain
 from titan_kernels.ops import reduce, var_mean
 from titan_kernels.testing import DEVICE, running
 
@@ -220,3 +221,25 @@ def test_autocast_leaves_the_dtype_alone():
 def test_arguments_that_do_not_fit(arguments, options, message):
     with pytest.raises(ValueError, match=message):
         reduce(*arguments, **options)
+
+
+def test_triton_grid_has_room_for_many_columns(monkeypatch):
+    kernels, grids = pytest.importorskip("titan_kernels.ops.reduce.triton"), []
+
+    class Kernel:
+        def __getitem__(self, grid):
+            grids.append(grid)
+            return lambda *args: None
+
+    monkeypatch.setattr(kernels, "_segment_kernel", Kernel())
+    kernels.reduce(torch.zeros(2, 5_000_000, dtype=torch.float16), "sum", [0], False, 1.0, None)
+    assert all(size <= 65535 for size in grids[0][1:])
+
+
+def test_more_results_than_the_kernels_count():
+    x = torch.zeros(1).expand(2, 2**28)
+    with emulated():
+        verdict = dict(explain("reduce", x, "sum", [0], False, 1.0, None).verdicts)["cuda"]
+        assert not verdict.ok
+        assert "results" in verdict.reason
+        assert explain("reduce", x, "sum", [1], False, 1.0, None).chosen == "cuda"

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from titan_kernels.errors import UnsupportedError
 from titan_kernels.ops import rope, rope_qk
 from titan_kernels.testing import DEVICE, running
 
@@ -142,8 +143,11 @@ def test_in_place_on_views_of_a_projection(implementation):
 
 def test_in_place_follows_the_rules_of_autograd():
     leaf, (cos, sin) = normal(B, T, H, D).requires_grad_(), tables()
-    with pytest.raises(RuntimeError, match="leaf"):
-        rope(leaf, cos, sin, inplace=True)
+    values = leaf.detach().clone()
+    for x in (leaf, leaf[:, :, :2]):
+        with pytest.raises(UnsupportedError, match="leaf"):
+            rope(x, cos, sin, inplace=True)
+    torch.testing.assert_close(leaf.detach(), values, rtol=0, atol=0)
     with torch.no_grad():
         before = leaf.clone()
         assert rope(leaf, cos, sin, inplace=True) is leaf

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
-from titan_kernels import explain
+from titan_kernels import emulated, explain
 from titan_kernels.errors import UnsupportedError
 from titan_kernels.ops import softmax
 from titan_kernels.ops.softmax.mask import mask_rows
@@ -216,6 +216,14 @@ def test_compiles_whole_and_survives_checkpointing():
         lambda x: checkpoint(block, x, use_reentrant=False),
     ):
         torch.testing.assert_close(grad(wrapped(x), x), expected, rtol=0, atol=0)
+
+
+def test_cuda_leaves_float64_gradients():
+    y = torch.ones(2, 4)
+    with emulated():
+        verdict = dict(explain("softmax_backward", y, y, 1.0, None, torch.float64).verdicts)["cuda"]
+    assert not verdict.ok
+    assert "float64" in verdict.reason
 
 
 def test_autocast_leaves_the_dtype_alone():

@@ -155,6 +155,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     bias, seed = ctx.saved_tensors
+    bias = bias if ctx.needs_input_grad[1] else None
     dx, dbias = BIAS_DROPOUT_RESIDUAL_BACKWARD(dy, bias, seed, ctx.offset, ctx.p, ctx.dtype)
     dresidual = dy if ctx.needs_input_grad[2] else None
     return dx, None if bias is None else dbias, dresidual, None, None, None

@@ -7,10 +7,19 @@ from torch import Tensor
 
 from titan_kernels.launch import launch
 from titan_kernels.platforms import cuda_ready, suffix
-from titan_kernels.registry import Verdict, no
+from titan_kernels.registry import YES, Verdict, no
 from titan_kernels.rows import as_rows
 
-__all__ = ["backward", "backward_inplace", "forward", "partial", "supports", "supports_backward"]
+__all__ = [
+    "backward",
+    "backward_inplace",
+    "contiguous_logits",
+    "forward",
+    "partial",
+    "supports",
+    "supports_backward",
+    "supports_inplace",
+]
 
 _UNIT = "cross_entropy"
 _MOST_THREADS = 512
@@ -27,11 +36,22 @@ def supports(logits: Tensor, target: Tensor, *options: object) -> Verdict:
 
 
 def supports_backward(grad: Tensor, logits: Tensor, target: Tensor, lse: Tensor, *options: object) -> Verdict:
-    """Whether :func:`backward` and :func:`backward_inplace` serve the call."""
+    """Whether :func:`backward` serves the call."""
     ready = cuda_ready(grad, logits, target, lse)
     if ready.ok and torch.float32 != grad.dtype:
         return no(f"the gradient of the loss is {grad.dtype}, not fp32")
     return ready
+
+
+def contiguous_logits(grad: Tensor, logits: Tensor, *_: object) -> Verdict:
+    """Whether a gradient can be written over the logits: as rows, without a copy."""
+    return YES if logits.is_contiguous() else no("the logits are not contiguous rows")
+
+
+def supports_inplace(grad: Tensor, logits: Tensor, target: Tensor, lse: Tensor, *options: object) -> Verdict:
+    """Whether :func:`backward_inplace` serves the call."""
+    where = contiguous_logits(grad, logits)
+    return supports_backward(grad, logits, target, lse) if where.ok else where
 
 
 def _block(logits: Tensor) -> int:

@@ -11,7 +11,7 @@ from torch import Tensor
 from titan_kernels.numerics import compute_dtype
 from titan_kernels.ops.cross_entropy import cases, cuda, reference
 from titan_kernels.platforms import always, triton_implementation
-from titan_kernels.registry import YES, Implementation, Op, Verdict, no
+from titan_kernels.registry import Implementation, Op, Verdict, no
 
 __all__ = [
     "CROSS_ENTROPY",
@@ -33,10 +33,15 @@ def _per_row(logits: Tensor, target: Tensor, count: int) -> tuple[Tensor, ...]:
 
 
 def _implementations(
-    function: str, supports: Callable[..., Verdict], softcap_at: int
+    function: str,
+    supports: Callable[..., Verdict],
+    softcap_at: int,
+    triton: Callable[..., Verdict] = always,
 ) -> tuple[Implementation, ...]:
     def no_softcap(*args: Any) -> Verdict:
-        return YES if args[softcap_at] == 0.0 else no("Triton has no accurate tanh for soft-capped logits")
+        if args[softcap_at] != 0.0:
+            return no("Triton has no accurate tanh for soft-capped logits")
+        return triton(*args)
 
     return (
         Implementation("cuda", supports, getattr(cuda, function)),
@@ -74,7 +79,9 @@ CROSS_ENTROPY_BACKWARD = Op(
 CROSS_ENTROPY_BACKWARD_INPLACE = Op(
     schema=f"cross_entropy_backward_inplace(Tensor grad, Tensor(a!) logits, {_BACKWARD_ARGUMENTS}) -> ()",
     fake=lambda *_: None,
-    implementations=_implementations("backward_inplace", cuda.supports_backward, softcap_at=9),
+    implementations=_implementations(
+        "backward_inplace", cuda.supports_inplace, softcap_at=9, triton=cuda.contiguous_logits
+    ),
     cases=cases.inplace_cases,
     declined={"triton": cases.CAPPED},
 )

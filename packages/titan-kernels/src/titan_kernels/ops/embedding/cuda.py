@@ -20,7 +20,7 @@ _WARP = 32
 _MOST_THREADS = 256
 _FORWARD_WARPS = 4
 _TABLE_ROWS = 8  # of a block of the gradient; as in kernel.cu
-_MOST_POSITIONS = 2**31 - 1
+_MOST_POSITIONS = 2**31 - 1 - TILE  # the kernel adds a tile to the last one
 
 
 def supports(indices: Tensor, weight: Tensor, padding: int, scale: float) -> Verdict:
@@ -33,7 +33,7 @@ def supports_backward(
 ) -> Verdict:
     """Whether :func:`embedding_backward` serves the call."""
     if indices.numel() > _MOST_POSITIONS:
-        return no(f"{indices.numel()} positions are more than 2^31 - 1")
+        return no(f"{indices.numel()} positions are more than {_MOST_POSITIONS}")
     return cuda_ready(grad, indices)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from titan_kernels import columns
 from titan_kernels.numerics import compute_dtype
 from titan_kernels.ops.layer_norm import cases, cuda, reference
-from titan_kernels.platforms import always, triton_implementation
+from titan_kernels.platforms import always, triton_implementation, triton_row
 from titan_kernels.registry import Implementation, Op
 
 __all__ = ["layer_norm"]
@@ -107,7 +107,7 @@ LAYER_NORM = Op(
     fake=lambda x, weight, bias, eps: (_empty(x), _statistics(x)),
     implementations=(
         Implementation("cuda", cuda.supports, cuda.layer_norm),
-        triton_implementation(_TRITON, "layer_norm"),
+        triton_implementation(_TRITON, "layer_norm", triton_row),
         Implementation("reference", always, reference.layer_norm),
     ),
     cases=cases.forward_cases,
@@ -121,7 +121,7 @@ ADD_LAYER_NORM = Op(
     fake=lambda x, residual, weight, bias, eps: (_empty(x), _empty(x), _statistics(x)),
     implementations=(
         Implementation("cuda", cuda.supports_add, cuda.add_layer_norm),
-        triton_implementation(_TRITON, "add_layer_norm"),
+        triton_implementation(_TRITON, "add_layer_norm", triton_row),
         Implementation("reference", always, reference.add_layer_norm),
     ),
     cases=cases.add_cases,
@@ -135,7 +135,7 @@ LAYER_NORM_BACKWARD = Op(
     fake=lambda dy, x, weight, bias, statistics, dsum: (_empty(x), _gradient(weight, x), _gradient(bias, x)),
     implementations=(
         Implementation("cuda", cuda.supports_backward, cuda.layer_norm_backward),
-        triton_implementation(_TRITON, "layer_norm_backward"),
+        triton_implementation(_TRITON, "layer_norm_backward", triton_row),
         Implementation("reference", always, reference.layer_norm_backward),
     ),
     cases=cases.backward_cases,
@@ -152,14 +152,19 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
     ctx.set_materialize_grads(False)
 
 
-def _gradients(ctx: Any, dy: Tensor, dsum: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
+def _gradients(
+    ctx: Any, dy: Tensor, dsum: Tensor | None, needs_bias: bool
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
     x, weight, bias, statistics = ctx.saved_tensors
+    bias = bias if needs_bias else None
     dx, dweight, dbias = LAYER_NORM_BACKWARD(dy, x, weight, bias, statistics, dsum)
     return dx, None if weight is None else dweight, None if bias is None else dbias
 
 
 def _backward(ctx: Any, dy: Tensor | None, _statistics: None) -> tuple[Tensor | None, ...]:
-    return (None,) * 4 if dy is None else (*_gradients(ctx, dy, None), None)
+    if dy is None:
+        return (None,) * 4
+    return (*_gradients(ctx, dy, None, ctx.needs_input_grad[2]), None)
 
 
 def _save_add(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -175,7 +180,7 @@ def _backward_add(
 ) -> tuple[Tensor | None, ...]:
     if dy is None:
         return dsum, dsum, None, None, None
-    dx, dweight, dbias = _gradients(ctx, dy, dsum)
+    dx, dweight, dbias = _gradients(ctx, dy, dsum, ctx.needs_input_grad[3])
     return dx, dx, dweight, dbias, None
 
 

@@ -39,6 +39,9 @@ _SHORTEST_LINE = 64  # vectors
 
 _MERGE_THREADS = 256
 
+# Columns of a line, of which the kernels count up to 2^31; a line has at most eight times the results.
+_MOST_RESULTS = 2**28 - 1
+
 
 def supports(
     x: Tensor, kind: str, dims: Sequence[int], keepdim: bool, correction: float, dtype: torch.dtype | None
@@ -49,7 +52,9 @@ def supports(
         return ready
     if dtype is not None and dtype not in FLOATS:
         return no(f"the result's dtype ({dtype}) is not one of fp16, bf16 and fp32")
-    return no("there are no elements to reduce") if reduced_size(x, dims) == 0 else YES
+    if (reduced := reduced_size(x, dims)) == 0:
+        return no("there are no elements to reduce")
+    return no(f"more than {_MOST_RESULTS} results") if x.numel() // reduced > _MOST_RESULTS else YES
 
 
 def supports_var_mean(

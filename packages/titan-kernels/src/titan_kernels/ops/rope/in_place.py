@@ -5,12 +5,13 @@ The gradient needs neither the old nor the new values, so nothing is saved but t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from titan_kernels.errors import UnsupportedError
 from titan_kernels.registry import Op
 
 __all__ = ["autograd_in_place"]
@@ -50,6 +51,7 @@ def autograd_in_place(rope: Op, rope_: Op) -> Callable[..., None]:
         if not (torch.is_grad_enabled() and any(each.requires_grad for each in tensors)):
             below_autograd(q, k, *rest)
             return
+        _refuse_leaves(tensors)
         # One by one: autograd allows a function to change one view in place, and both may be views.
         for each in tensors:
             if each.requires_grad:
@@ -58,3 +60,13 @@ def autograd_in_place(rope: Op, rope_: Op) -> Callable[..., None]:
                 below_autograd(each, None, *rest)
 
     return kernel
+
+
+def _refuse_leaves(tensors: Iterable[Tensor]) -> None:
+    """Before anything is written: PyTorch says so afterwards only."""
+    owners = (each if each._base is None else each._base for each in tensors if each.requires_grad)
+    if any(owner.is_leaf for owner in owners):
+        raise UnsupportedError(
+            "inplace (True): a leaf that requires a gradient, or a view of one, cannot be rotated in place; "
+            "leave the option out"
+        )

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from titan_kernels.launch import Packed, launch
 from titan_kernels.ops.softmax.mask import MaskRows, mask_rows
-from titan_kernels.platforms import cuda_ready, suffix
+from titan_kernels.platforms import FLOATS, cuda_ready, suffix
 from titan_kernels.registry import YES, Verdict, no
 from titan_kernels.rows import as_rows
 from titan_kernels.teams import TEAM_MAX_THREADS, TeamPlan, plan_teams
@@ -56,6 +56,8 @@ def _supports(
     ready = cuda_ready(x, other)
     if not ready.ok:
         return ready
+    if narrow is not None and narrow not in FLOATS:
+        return no(f"dtype {narrow} is not one of fp16, bf16 and fp32")
     if wide not in (None, narrow, torch.float32) and narrow is not None:
         return no(f"the result's dtype ({wide}) is neither the input's ({narrow}) nor fp32")
     if math.prod(x.shape[:-1]) > _MOST_ROWS:
