@@ -109,6 +109,7 @@ struct Launch {
   Thread* current = nullptr;
   Warp* warp = nullptr;
   Context main_context;
+  Context caller_context, paused_context;  // of who called the launch, and of the launch while it pauses
 
   // Logical time: advances at every barrier and __syncwarp().
   u32 clock = 0;
@@ -119,7 +120,8 @@ struct Launch {
   u64 number = 0;  // of this launch in the process
   u32 ticks = 0;
   double deadline = 0;
-  const volatile i32* cancelled = nullptr;
+  bool cancelled = false;
+  double next_pause = 0;
   Failure failure;
 };
 

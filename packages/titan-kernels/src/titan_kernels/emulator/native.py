@@ -5,9 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import json
-import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +51,6 @@ class NativeLaunch(ctypes.Structure):
         ("check", ctypes.c_int32),
         ("count", ctypes.c_int32),
         ("time_limit", ctypes.c_double),
-        ("cancelled", ctypes.POINTER(ctypes.c_int32)),
     )
 
 
@@ -153,6 +150,8 @@ def load(library: Path) -> ctypes.CDLL:
     unit = ctypes.CDLL(str(library))
     unit.titan_emulator_launch.argtypes = [ctypes.POINTER(NativeLaunch)]
     unit.titan_emulator_launch.restype = ctypes.c_void_p
+    unit.titan_emulator_resume.argtypes = [ctypes.c_int32]
+    unit.titan_emulator_resume.restype = ctypes.c_void_p
     unit.titan_emulator_kernels.restype = ctypes.c_void_p
     unit.titan_emulator_free.argtypes = [ctypes.c_void_p]
     return unit
@@ -160,7 +159,10 @@ def load(library: Path) -> ctypes.CDLL:
 
 def call(unit: ctypes.CDLL, function: str, *args: object) -> dict[str, Any]:
     """Calls a function that answers in JSON."""
-    answer = getattr(unit, function)(*args)
+    return _take(unit, getattr(unit, function)(*args))
+
+
+def _take(unit: ctypes.CDLL, answer: int) -> dict[str, Any]:
     try:
         result: dict[str, Any] = json.loads(ctypes.string_at(answer))
     finally:
@@ -169,19 +171,17 @@ def call(unit: ctypes.CDLL, function: str, *args: object) -> dict[str, Any]:
 
 
 def launch(unit: ctypes.CDLL, request: NativeLaunch) -> dict[str, Any]:
-    """Runs a launch.
+    """Runs a launch; one at a time.
 
-    In the main thread it waits for another one that does: Python runs the handlers of signals between
-    two of the main thread's own instructions only.
+    It pauses now and then, so that Python runs the handlers of signals.  What they raise ends it.
     """
-    run = functools.partial(call, unit, "titan_emulator_launch", ctypes.byref(request))
-    if threading.current_thread() is not threading.main_thread():
-        return run()
-    cancelled = ctypes.c_int32(0)
-    request.cancelled = ctypes.pointer(cancelled)
-    with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(run)
-        try:
-            return answer.result()
-        finally:
-            cancelled.value = 1
+    answer = None
+    try:
+        answer = unit.titan_emulator_launch(ctypes.byref(request))
+        while not answer:
+            answer = unit.titan_emulator_resume(0)
+    finally:
+        while not answer:
+            answer = unit.titan_emulator_resume(1)
+        report = _take(unit, answer)
+    return report

@@ -23,7 +23,7 @@ __all__ = ["Session", "active", "emulated"]
 
 _sessions = threading.local()
 _compiling = threading.Lock()
-# Each unit handles faults, and handlers belong to the process: one launch at a time.
+# One launch at a time: a unit has one state, and its handlers of faults belong to the process.
 _running = threading.Lock()
 _libraries: dict[tuple[Path, int], ctypes.CDLL] = {}
 

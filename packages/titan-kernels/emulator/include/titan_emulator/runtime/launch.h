@@ -1,7 +1,8 @@
 // The C interface that Python calls: runs one launch and reports in JSON.
+//
+// A launch has a stack of its own, on which it pauses from time to time: Python runs the handlers of
+// signals between its own instructions only.  Calls must not overlap.
 #pragma once
-
-#include <pthread.h>
 
 #include <new>
 
@@ -21,7 +22,6 @@ struct TitanLaunch {
   titan::u64 seed;
   titan::i32 check, count;
   double time_limit;  // seconds; 0 for none
-  const volatile titan::i32* cancelled;  // becomes 1 when the launch shall end; may be null
 };
 
 namespace titan::emulator {
@@ -78,7 +78,8 @@ inline void start_launch(const TitanLaunch& request) {
   launch.random = Random(request.seed);
   launch.clock = launch.ticks = 0;
   launch.deadline = request.time_limit > 0 ? now() + request.time_limit : 0;
-  launch.cancelled = request.cancelled;
+  launch.cancelled = false;
+  launch.next_pause = now() + PAUSE_SECONDS;
   launch.blocks.clear();
   launch.failure = Failure();
   launch.number += 1;
@@ -129,8 +130,6 @@ inline void run_launch(const TitanLaunch& request) {
 }
 
 inline std::string launch_report(const TitanLaunch& request) {
-  static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
-  pthread_mutex_lock(&one_at_a_time);
   std::string report;
   try {
     run_launch(request);
@@ -143,18 +142,54 @@ inline std::string launch_report(const TitanLaunch& request) {
   launch.threads.clear();  // their logs may be large
   regions.clear();
   stacks.trim();
-  pthread_mutex_unlock(&one_at_a_time);
   return report;
+}
+
+inline StackPool launch_stack;
+inline const TitanLaunch* launch_request = nullptr;
+inline std::string last_report = "{}";
+inline bool finished = true;
+
+inline void launch_main() {
+  last_report = launch_report(*launch_request);
+  finished = true;
+  switch_context(launch.paused_context, launch.caller_context);
+  abort();
+}
+
+// Until the next pause or the end; null when it is a pause.
+inline char* proceed() {
+  if (!finished) switch_context(launch.caller_context, launch.paused_context);
+  return finished ? strdup(last_report.c_str()) : nullptr;
+}
+
+inline char* resume(bool cancel) {
+  launch.cancelled = launch.cancelled || cancel;
+  return proceed();
+}
+
+inline char* begin(const TitanLaunch& request) {
+  while (!finished) free(resume(true));  // an exception kept Python from ending it
+  char* stack = launch_stack.get(0);
+  if (stack == nullptr) return strdup(bad_launch_report({"out of memory"}).c_str());
+  launch_request = &request;
+  finished = false;
+  prepare_context(launch.paused_context, stack, launch_main);
+  return proceed();
 }
 
 }  // namespace titan::emulator
 
 #define TITAN_EXPORT extern "C" __attribute__((visibility("default"), used))
 
-// JSON; the caller gives it back to titan_emulator_free().
+// JSON, which the caller gives back to titan_emulator_free(); null where the launch pauses, for
+// titan_emulator_resume() to go on.
 TITAN_EXPORT char* titan_emulator_launch(const TitanLaunch* request) {
-  return strdup(titan::emulator::launch_report(*request).c_str());
+  return titan::emulator::begin(*request);
 }
+
+// Goes on, or ends the launch early; the report once more where it has ended.
+TITAN_EXPORT char* titan_emulator_resume(titan::i32 cancel) { return titan::emulator::resume(cancel != 0); }
 
 TITAN_EXPORT void titan_emulator_free(char* report) { free(report); }
 
