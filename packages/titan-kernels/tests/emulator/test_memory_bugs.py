@@ -62,6 +62,16 @@ def test_planted_bug(memory_bugs, name, rule, thread, words):
         memory_bugs(f"{name}_ok", arguments(64), block=64, shared=256, seed=seed)
 
 
+def test_no_line_of_another_block_is_named(memory_bugs):
+    for seed in range(4):  # in both orders of the blocks
+        with pytest.raises(EmulatorError, match="before the thread's first synchronisation") as caught:
+            memory_bugs(
+                "early_division_bug", [torch.zeros(64), torch.zeros(128), 64], grid=2, block=64, seed=seed
+            )
+        assert (caught.value.block, caught.value.line) == ((1, 0, 0), 0)
+    memory_bugs("early_division_ok", [torch.zeros(64), torch.zeros(128), 64], grid=2, block=64)
+
+
 def test_forgotten_element_stays_poisoned(memory_bugs):
     """Outputs that a kernel forgets hold NaN, not what was there by luck."""
     for kernel, forgotten in (("forgotten_element_bug", True), ("forgotten_element_ok", False)):

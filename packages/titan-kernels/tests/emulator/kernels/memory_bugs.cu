@@ -91,6 +91,14 @@ __device__ void division_by_zero(Global<const float> x, Global<float> y, int n) 
   y.store(threadIdx.x, static_cast<float>(100 / divisor));
 }
 
+// The first block synchronises, the second one divides before that.
+template <bool BUG>
+__device__ void early_division(Global<const float> x, Global<float> y, int n) {
+  if (blockIdx.x == 0) __syncthreads();
+  const int divisor = BUG && blockIdx.x == 1 ? n - 64 : n;
+  y.store(blockIdx.x * 64 + threadIdx.x, static_cast<float>(100 / divisor));
+}
+
 __device__ float deep(Global<const float> x, int depth) {
   float local[1024];
   for (int i = 0; i < 1024; ++i) local[i] = x.load(i % 64) + depth;
@@ -125,5 +133,6 @@ BOTH(dynamic_beyond_end)
 BOTH(forgotten_element)
 BOTH(too_much_shared)
 BOTH(division_by_zero)
+BOTH(early_division)
 BOTH(stack_overflow)
 BOTH(trap)

@@ -13,6 +13,7 @@ inline double now() {
 
 // The last two parts of a file's path, and the line.
 inline std::string place(Site at) {
+  if (at.line == 0) return "a line unknown";
   const char *name = at.file, *previous = at.file;
   for (const char* p = at.file; *p; ++p)
     if (*p == '/') previous = name, name = p + 1;

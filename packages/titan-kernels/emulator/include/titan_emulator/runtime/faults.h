@@ -17,16 +17,21 @@ inline void pass_on(int signal) {
             nullptr);
 }
 
+// Where a fault lies is not known, only what the thread has passed.
+inline const char* since(const Thread& t) {
+  return t.site.line == 0 ? ", before the thread's first synchronisation"
+                          : ", after the thread's last synchronisation here";
+}
+
 inline void on_fault(int signal, siginfo_t* info, void*) {
   const Thread* t = launch.current;
   if (t == nullptr) return pass_on(signal);
   if (signal == SIGFPE)
-    fail("division-by-zero", t->site,
-         "integer division by zero, after the thread's last synchronisation here");
+    fail("division-by-zero", t->site, std::string("integer division by zero") + since(*t));
   if (StackPool::in_guard(t->stack, info->si_addr))
     fail("stack-overflow", t->site,
          "local variables exceed the thread's stack of " + std::to_string(STACK_BYTES >> 10) +
-             " KB, after its last synchronisation here");
+             " KB" + since(*t));
   pass_on(signal);
 }
 

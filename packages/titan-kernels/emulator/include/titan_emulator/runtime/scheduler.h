@@ -111,6 +111,7 @@ inline void start_block(uint3 index, u64 number) {
   launch.ready.clear();
   for (Thread& t : launch.threads) {
     t.status = Status::READY;
+    t.site = Site();
     t.log.clear();
     prepare_context(t.context, t.stack, thread_main);
   }
