@@ -138,6 +138,11 @@ def test_no_compiler(unit, monkeypatch):
         run(unit)
 
 
+def test_compiler_with_words_of_its_own(unit, monkeypatch):
+    monkeypatch.setenv("CXX", "env TITAN_ANYTHING=1 g++")
+    assert torch.equal(run(unit), torch.arange(64.0) * 2)
+
+
 def test_cache_that_cannot_be_written(unit, monkeypatch):
     (unit.parent / "file").write_text("")
     monkeypatch.setenv("TITAN_CACHE", str(unit.parent / "file"))

@@ -12,6 +12,7 @@ import hashlib
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -64,8 +65,8 @@ def compile_unit(source: Path, extra_flags: tuple[str, ...] = ()) -> Path:
         CompileError: there is no C++ compiler, or it refuses the source; holds the compiler's words.
     """
     compiler = _compiler()
-    command = (compiler, *_FLAGS, *_machine_flags(), *_gcc_flags(compiler), *extra_flags)
-    runtime = _runtime(command)
+    command = (*compiler, *_FLAGS, *_machine_flags(), *_gcc_flags(compiler), *extra_flags)
+    runtime = _runtime(command, _version(compiler))
     key = _hash(_files(source), (*command, _version(compiler), runtime.name))
     library = cache_directory() / f"{source.parent.name}-{source.stem}-{key}.so"
     if not library.exists():
@@ -73,10 +74,10 @@ def compile_unit(source: Path, extra_flags: tuple[str, ...] = ()) -> Path:
     return library
 
 
-def _runtime(command: tuple[str, ...]) -> Path:
+def _runtime(command: tuple[str, ...], version: str) -> Path:
     """The object file of what all units share."""
     source = include_directories()[1] / "titan_emulator" / "runtime" / "runtime.cpp"
-    key = _hash(_files(source), (*command, _version(command[0])))
+    key = _hash(_files(source), (*command, version))
     result = cache_directory() / f"runtime-{key}.o"
     if not result.exists():
         _build((*command, "-c", str(source)), source, result)
@@ -131,11 +132,13 @@ def _build(command: tuple[str, ...], source: Path, result: Path) -> None:
         ) from error
 
 
-def _compiler() -> str:
+def _compiler() -> tuple[str, ...]:
+    """The compiler and, as in ``CXX="ccache g++"``, what comes with it."""
     chosen = os.environ.get("CXX")
     for name in (chosen,) if chosen else _COMPILERS:
-        if (path := shutil.which(name)) is not None:
-            return path
+        first, *others = shlex.split(name) or [name]
+        if (path := shutil.which(first)) is not None:
+            return (path, *others)
     raise CompileError(
         f"the emulator needs a C++ compiler, but {chosen or ', '.join(_COMPILERS)} is not on the PATH: "
         "install g++ 12 or later, or name one in CXX"
@@ -143,11 +146,11 @@ def _compiler() -> str:
 
 
 @functools.cache
-def _version(compiler: str) -> str:
-    return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
+def _version(compiler: tuple[str, ...]) -> str:
+    return subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False).stdout
 
 
-def _gcc_flags(compiler: str) -> tuple[str, ...]:
+def _gcc_flags(compiler: tuple[str, ...]) -> tuple[str, ...]:
     # Inline variables would otherwise be one object in all units of the process.
     return () if "clang" in _version(compiler) else ("-fno-gnu-unique",)
 
