@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -34,7 +35,7 @@ class Arguments:
                 x.untyped_storage().copy_(saved.untyped_storage())
 
 
-class Candidate:
+class Candidate(abc.ABC):
     """One way to compute an operator.
 
     Making it raises :class:`NoCounterpartError` where it can't serve the arguments; a counterpart's
@@ -46,12 +47,12 @@ class Candidate:
 
     own = False
 
-    def before(self) -> None:
+    def before(self) -> None:  # noqa: B027  # most need nothing
         """What each call needs and nobody times."""
 
+    @abc.abstractmethod
     def run(self) -> Any:
         """The call to time."""
-        raise NotImplementedError
 
     def results(self) -> list[Tensor]:
         """Run once; the first of the operator's results."""
