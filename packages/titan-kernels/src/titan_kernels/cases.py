@@ -7,23 +7,35 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 __all__ = ["Case", "Maker"]
 
 
 @dataclass
 class Maker:
-    """Makes the tensors of a case: one device, one dtype, one seed."""
+    """Makes the tensors of a case: one device, one dtype, one seed.
+
+    Args:
+        device: Where the tensors are.
+        dtype: Of those that have no dtype of their own.
+        seed: Of the random numbers.
+        values: If not, large tensors are zero: enough where only accesses are counted, and much faster.
+            Integers and uniform numbers, of which indices and masks are made, keep their values.
+    """
 
     device: torch.device
     dtype: torch.dtype
     seed: int = 0
+    values: bool = True
 
     def __post_init__(self) -> None:
         self._generator = torch.Generator().manual_seed(self.seed)
 
     def normal(self, *shape: int, scale: float = 1.0, dtype: torch.dtype | None = None) -> torch.Tensor:
         """Normally distributed values; the same ones on every device."""
+        if not self.values:
+            return torch.zeros(shape, device=self.device, dtype=dtype or self.dtype)
         x = torch.randn(shape, generator=self._generator, dtype=torch.float32) * scale
         return x.to(self.device, dtype or self.dtype)
 
@@ -35,6 +47,13 @@ class Maker:
     def integers(self, *shape: int, high: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:
         """Integers in [0, high)."""
         return torch.randint(high, shape, generator=self._generator, dtype=dtype).to(self.device)
+
+    def derived(self, function: Callable[..., Any], *args: Any) -> Any:
+        """What ``function`` computes from other arguments of the case, such as a forward's statistics."""
+        if self.values:
+            return function(*args)
+        shapes = function(*pytree.tree_map_only(torch.Tensor, lambda x: x.to("meta"), args))
+        return pytree.tree_map_only(torch.Tensor, lambda x: torch.zeros_like(x, device=self.device), shapes)
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,7 @@ def _problem(x: Tensor, exact: Tensor, reference: Tensor, factor: float, relativ
 
 
 def arguments(
-    case: Case, dtype: torch.dtype, seed: int = 0, device: torch.device = DEVICE
+    case: Case, dtype: torch.dtype, seed: int = 0, device: torch.device = DEVICE, values: bool = True
 ) -> tuple[Any, ...]:
-    """The case's arguments, on the device under test if not said otherwise."""
-    return case.make(Maker(device, dtype, seed))
+    """The case's arguments, on the device under test if not said otherwise; see :class:`Maker`."""
+    return case.make(Maker(device, dtype, seed, values))

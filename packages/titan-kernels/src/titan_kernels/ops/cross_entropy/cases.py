@@ -106,7 +106,7 @@ def _partial(logits: Tensor, target: Tensor, softcap: float) -> tuple[Any, ...]:
 
 
 def _backward(m: Maker, logits: Tensor, target: Tensor, options: _Options) -> tuple[Any, ...]:
-    _, lse = reference.forward(logits, target, _IGNORE, *options, False)
+    _, lse = m.derived(reference.forward, logits, target, _IGNORE, *options, False)
     grad = m.uniform(*target.shape, low=-1.0, high=1.0, dtype=lse.dtype)
     return grad, logits, target, lse, 0, logits.shape[-1], _IGNORE, *options
 

@@ -53,7 +53,7 @@ def _add(m: Maker, rows: int, columns: int) -> tuple[Any, ...]:
 def _backward(m: Maker, rows: int, columns: int, weight: bool = True, dsum: bool = True) -> tuple[Any, ...]:
     x = m.normal(rows, columns)
     w = _weight(m, columns) if weight else None
-    _, rstd = reference.rms_norm(x, w, _EPS)
+    _, rstd = m.derived(reference.rms_norm, x, w, _EPS)
     return m.normal(rows, columns), x, w, rstd, m.normal(rows, columns) if dsum else None
 
 

@@ -119,7 +119,7 @@ def backward_cases() -> list[Case]:
     """For ``titan::softmax_backward``."""
 
     def make(m: Maker, shape: tuple[int, ...], diagonal: int | None = None) -> tuple[Any, ...]:
-        y = reference.softmax(m.normal(*shape), None, 1.0, diagonal, True, None)
+        y = m.derived(reference.softmax, m.normal(*shape), None, 1.0, diagonal, True, None)
         return m.normal(*shape), y, 0.5, diagonal, None
 
     def causal(m: Maker, shape: tuple[int, ...]) -> tuple[Any, ...]:
