@@ -80,7 +80,8 @@ def test_keeps_with_the_right_probability():
     """Every bit of the count has a binomial distribution, of which 5 standard deviations are checked."""
     count, seeds = 4096, 200
     for p in (0.1, 0.5, 0.9):
-        kept = torch.stack([mask((count,), p=p, seed=seed) for seed in range(seeds)]).double()
+        with running("reference"):  # the same bits as the others, and the fastest on a CPU
+            kept = torch.stack([mask((count,), p=p, seed=seed) for seed in range(seeds)]).double()
         spread = (p * (1 - p)) ** 0.5
         assert abs(kept.mean() - (1 - p)) < 5 * spread / (count * seeds) ** 0.5
         assert (kept.mean(1) - (1 - p)).abs().max() < 5 * spread / count**0.5
