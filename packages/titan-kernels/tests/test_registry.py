@@ -9,6 +9,7 @@ import types
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 import titan_kernels
 from titan_kernels import explain, prefer
@@ -53,6 +54,18 @@ def test_float64_is_left_to_the_reference():
 def test_unknown_operator():
     with pytest.raises(TitanKernelsError, match=r"op \('rmsnorm'\): no such operator; there are .*rms_norm"):
         explain("rmsnorm", X)
+
+
+def test_explanation_takes_arguments_by_name():
+    assert str(explain("rms_norm", X, eps=1e-5, weight=None)) == str(explain("rms_norm", *ARGS))
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"), [((X,), {}), ((*ARGS, 1), {}), (ARGS, {"x": X}), (ARGS[:2], {"epsilon": 1e-5})]
+)
+def test_explanation_says_which_arguments_there_are(args, kwargs):
+    with pytest.raises(TitanKernelsError, match=r"titan::rms_norm takes \(x, weight, eps\), all of them"):
+        explain("rms_norm", *args, **kwargs)
 
 
 def test_preference_for_all_and_for_one():
@@ -116,6 +129,22 @@ def test_environment_that_cannot_serve_raises(monkeypatch):
     monkeypatch.setenv("TITAN_PREFER", "cuda")
     with pytest.raises(UnsupportedError, match="TITAN_PREFER"):
         rms_norm(X)
+
+
+@pytest.mark.parametrize("text", ["rmsnorm=triton", "triton, rmsnorm=reference", "rmsnorm="])
+def test_environment_that_names_no_operator_raises(monkeypatch, text):
+    monkeypatch.setenv("TITAN_PREFER", text)
+    with pytest.raises(TitanKernelsError, match=r"TITAN_PREFER \(.*\): no such operator: rmsnorm; there are"):
+        rms_norm(X)
+
+
+def test_forward_mode_is_refused_not_taken_for_zero():
+    with pytest.raises(UnsupportedError, match="titan::rms_norm has no forward-mode derivative"):
+        torch.func.jvp(rms_norm, (X,), (X,))
+    with forward_ad.dual_level():
+        tangents = [forward_ad.unpack_dual(y).tangent for y in (rms_norm(X), X * forward_ad.make_dual(X, X))]
+    assert tangents[0] is None
+    assert tangents[1] is not None
 
 
 def test_tensors_on_two_devices():

@@ -18,12 +18,12 @@ from titan_kernels._version import __version__
 
 if TYPE_CHECKING:
     from titan_kernels.emulator import emulated as emulated
+    from titan_kernels.preferences import prefer as prefer
     from titan_kernels.registry import explain as explain
-    from titan_kernels.registry import prefer as prefer
 
 __all__ = ["__version__", "emulated", "explain", "prefer"]
 
-_HOMES = {"emulated": "emulator", "explain": "registry", "prefer": "registry"}
+_HOMES = {"emulated": "emulator", "explain": "registry", "prefer": "preferences"}
 
 
 def __getattr__(name: str) -> Any:

@@ -12,11 +12,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.utils import _pytree as pytree
 
 from titan_kernels.errors import UnsupportedError
 
-__all__ = ["once"]
+__all__ = ["once", "refuse_tangents"]
 
 
 def once(op: str, backward: Callable[..., Any]) -> Callable[..., Any]:
@@ -43,6 +44,23 @@ def once(op: str, backward: Callable[..., Any]) -> Callable[..., Any]:
         return pytree.tree_map_only(Tensor, lambda x: _NoSecond.apply(x.detach(), op, *sources), results)
 
     return wrapped
+
+
+def refuse_tangents(op: str, *arguments: Any) -> None:
+    """Forward mode finds no rule for an operator of ``torch.library`` and would take its tangent as zero.
+
+    Args:
+        op: The operator's name, for the error.
+        arguments: Of a call, while a level of forward mode is active.
+
+    Raises:
+        UnsupportedError: A tensor among them has a tangent.
+    """
+    tensors = [x for x in pytree.tree_leaves(arguments) if isinstance(x, Tensor)]
+    if any(forward_ad.unpack_dual(x).tangent is not None for x in tensors):
+        raise UnsupportedError(
+            f"titan::{op} has no forward-mode derivative; use reverse mode, or PyTorch's own operators"
+        )
 
 
 class _Context:

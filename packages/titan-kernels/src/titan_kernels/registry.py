@@ -2,36 +2,31 @@
 
 An :class:`Op` is a ``torch.library`` operator ``titan::<name>`` with implementations in order of
 preference.  Each says for the arguments of a call whether it can serve it (a :class:`Verdict`); the
-first that can, runs.  The last one is the reference in plain PyTorch, which serves everything.
-
-:func:`prefer` and the environment variable ``TITAN_PREFER`` choose by name instead.  What is asked for
-by name must serve: if it cannot, the call raises :class:`~titan_kernels.errors.UnsupportedError`.
+first that can, runs.  The last one is the reference in plain PyTorch, which serves everything.  Users
+choose by name instead with :mod:`titan_kernels.preferences`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 from torch.utils import _pytree as pytree
 
 from titan_kernels.cases import Case
-from titan_kernels.derivatives import once
+from titan_kernels.derivatives import once, refuse_tangents
 from titan_kernels.errors import TitanKernelsError, UnsupportedError
+from titan_kernels.preferences import VARIABLE, prefer, preferred
 
 __all__ = ["YES", "Explanation", "Implementation", "Op", "Verdict", "explain", "no", "ops", "prefer"]
 
 _LIBRARY = torch.library.Library("titan", "FRAGMENT")
 _OPS: dict[str, Op] = {}
-_ENVIRONMENT = "TITAN_PREFER"
-# Process-wide, not per thread: autograd runs the backward of CUDA tensors in threads of its own.
-_preferences: list[Mapping[str, str]] = []
 
 
 @dataclass(frozen=True)
@@ -160,7 +155,13 @@ class Op:
         _LIBRARY.impl(self.name, kernel, "Autograd")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call through PyTorch's dispatcher, with autograd."""
+        """Call through PyTorch's dispatcher, with autograd.
+
+        Raises:
+            UnsupportedError: An argument has a forward-mode derivative, which PyTorch would leave out.
+        """
+        if forward_ad._current_level >= 0:
+            refuse_tangents(self.name, args, kwargs)
         return self.packet(*args, **kwargs)
 
     @property
@@ -200,7 +201,7 @@ class Op:
         Raises:
             UnsupportedError: The preferred implementation cannot serve it, or none can.
         """
-        name = _preferred(self.name)
+        name = preferred(self.name)
         if name is not None:
             return self._choose_named(name, args, kwargs)
         for each in self.implementations:
@@ -217,16 +218,32 @@ class Op:
         if not verdict.ok:
             raise UnsupportedError(
                 f"titan::{self.name}: {name!r} was asked for, but {verdict.reason}; "
-                f"leave out prefer() and {_ENVIRONMENT} to use what can serve the call"
+                f"leave out prefer() and {VARIABLE} to use what can serve the call"
             )
         return self._by_name[name]
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
-        """Every implementation's verdict on a call with these arguments; runs nothing."""
-        verdicts = tuple((each.name, each.supports(*args, **kwargs)) for each in self.implementations)
-        preferred = _preferred(self.name)
-        willing = (name for name, verdict in verdicts if verdict.ok and preferred in (None, name))
-        return Explanation(self.name, verdicts, next(willing, None), preferred)
+        """Every implementation's verdict on a call with these arguments; runs nothing.
+
+        Raises:
+            TitanKernelsError: They are not the operator's arguments.
+        """
+        given = self._in_order(args, kwargs)
+        verdicts = tuple((each.name, each.supports(*given)) for each in self.implementations)
+        asked_for = preferred(self.name)
+        willing = (name for name, verdict in verdicts if verdict.ok and asked_for in (None, name))
+        return Explanation(self.name, verdicts, next(willing, None), asked_for)
+
+    def _in_order(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+        """All arguments by position, as the dispatcher hands them to an implementation."""
+        names = [argument.name for argument in self.schema_arguments]
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        if len(args) + len(kwargs) != len(names) or set(given) != set(names):
+            raise TitanKernelsError(
+                f"titan::{self.name} takes ({', '.join(names)}), all of them: it got {len(args)} by position "
+                f"and {', '.join(kwargs) or 'none'} by name"
+            )
+        return [given[name] for name in names]
 
 
 def ops() -> dict[str, Op]:
@@ -242,47 +259,9 @@ def explain(op: str, *args: Any, **kwargs: Any) -> Explanation:
     ``str()`` of the result is a table; ``to_dict()`` gives plain data and ``to_json()`` JSON.
 
     Raises:
-        TitanKernelsError: There is no such operator.
+        TitanKernelsError: There is no such operator, or the arguments are not those of its schema.
     """
     known = ops()
     if op not in known:
         raise TitanKernelsError(f"op ({op!r}): no such operator; there are {', '.join(sorted(known))}")
     return known[op].explain(*args, **kwargs)
-
-
-@contextlib.contextmanager
-def prefer(everywhere: str | None = None, /, **by_op: str) -> Iterator[None]:
-    """Use an implementation by name: ``prefer("triton")`` or ``prefer(rms_norm="reference")``.
-
-    It holds for the whole process, not only for this thread, because the backward of CUDA tensors
-    runs in other threads.  A call that the named implementation cannot serve raises
-    :class:`~titan_kernels.errors.UnsupportedError`.
-
-    Args:
-        everywhere: The implementation for every operator without one of its own.
-        by_op: Implementations by the operator's name.
-    """
-    unknown = sorted(set(by_op) - set(ops()))
-    if unknown:
-        raise TitanKernelsError(f"prefer: no such operator: {', '.join(unknown)}")
-    entry = {**by_op, **({} if everywhere is None else {"": everywhere})}
-    _preferences.append(entry)
-    try:
-        yield
-    finally:
-        _preferences[:] = [each for each in _preferences if each is not entry]  # others may equal it
-
-
-def _preferred(op: str) -> str | None:
-    for entry in reversed(_preferences):
-        if found := entry.get(op) or entry.get(""):
-            return found
-    text = os.environ.get(_ENVIRONMENT)
-    return _parse_environment(text).get(op, _parse_environment(text).get("")) if text else None
-
-
-@functools.lru_cache(maxsize=8)
-def _parse_environment(text: str) -> Mapping[str, str]:
-    """``TITAN_PREFER``: ``triton`` for all operators, or ``rms_norm=triton,softmax=reference``."""
-    parts = (part.strip().rpartition("=") for part in text.split(",") if part.strip())
-    return {op: name for op, _, name in parts}
