@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 __all__ = ["CompileError", "EmulatorError", "LaunchError", "TitanKernelsError", "UnsupportedError"]
 
 
@@ -50,3 +53,7 @@ class EmulatorError(TitanKernelsError):
         super().__init__(message)
         self.rule, self.kernel, self.block, self.thread = rule, kernel, block, thread
         self.file, self.line, self.seed = file, line, seed
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles with its keyword arguments, which exceptions leave out: worker processes send errors."""
+        return functools.partial(EmulatorError, **self.__dict__), self.args

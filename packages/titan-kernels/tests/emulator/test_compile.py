@@ -134,6 +134,23 @@ def test_headers_compile_without_warnings(unit):
     compile_unit(unit, ("-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-Wno-unused-parameter"))
 
 
+@pytest.mark.parametrize("content", [b"", b"half of a file"])
+def test_damaged_cache_is_compiled_again(unit, content):
+    compile_unit(unit)
+    for path in libraries(unit)[0].parent.iterdir():
+        path.write_bytes(content)
+    assert torch.equal(run(unit), torch.arange(64.0) * 2)
+
+
+def test_library_that_cannot_be_loaded(unit, monkeypatch):
+    def load(library):
+        raise OSError(f"{library}: failed to map segment")
+
+    monkeypatch.setattr(native, "load", load)
+    with pytest.raises(CompileError, match=r"failed to map segment; name another folder in TITAN_CACHE"):
+        run(unit)
+
+
 def test_const_memory_is_read_only(unit):
     unit.write_text(UNIT.replace("(Global<float> x)", "(Global<const float> x)"))
     with pytest.raises(CompileError, match=r"Global<const T> is read-only"):
@@ -155,6 +172,9 @@ def test_no_compiler(unit, monkeypatch):
         run(unit)
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(CompileError, match="no-such-compiler is not on the PATH"):
+        run(unit)
+    monkeypatch.setenv("CXX", "g++ '-O1")
+    with pytest.raises(CompileError, match=r"CXX \(g\+\+ '-O1\): No closing quotation"):
         run(unit)
 
 

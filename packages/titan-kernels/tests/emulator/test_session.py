@@ -1,5 +1,6 @@
 """Sessions: who sees them, what they note, and launches from several threads."""
 
+import pickle
 import threading
 
 import pytest
@@ -116,3 +117,11 @@ def test_shared_limit(counting):
     ):
         counting("shared_4", [1, 1], shared=80 * 1024)
     counting("shared_4", [1, 1], shared=80 * 1024, shared_limit=96 * 1024)
+
+
+def test_errors_pass_between_processes(memory_bugs):
+    with pytest.raises(EmulatorError) as caught:
+        memory_bugs("division_by_zero_bug", [torch.ones(64), torch.zeros(64), 64], block=64, seed=5)
+    other = pickle.loads(pickle.dumps(caught.value))
+    assert (type(other), str(other)) == (EmulatorError, str(caught.value))
+    assert (other.rule, other.seed, other.line) == ("division-by-zero", 5, caught.value.line)

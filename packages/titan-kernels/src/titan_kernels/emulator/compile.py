@@ -54,32 +54,33 @@ def unit_source(unit: str | Path) -> Path:
     return path.resolve()
 
 
-def compile_unit(source: Path, extra_flags: tuple[str, ...] = ()) -> Path:
+def compile_unit(source: Path, extra_flags: tuple[str, ...] = (), *, anew: bool = False) -> Path:
     """The shared library of a unit, from the cache or compiled now.
 
     Args:
         source: The ``.cu`` file.
         extra_flags: More compiler flags, such as definitions.
+        anew: Compile it in any case, where what the cache holds is damaged.
 
     Raises:
         CompileError: there is no C++ compiler, or it refuses the source; holds the compiler's words.
     """
     compiler = _compiler()
     command = (*compiler, *_FLAGS, *_machine_flags(), *_gcc_flags(compiler), *extra_flags)
-    runtime = _runtime(command, _version(compiler))
+    runtime = _runtime(command, _version(compiler), anew)
     key = _hash(_files(source), (*command, _version(compiler), runtime.name))
     library = cache_directory() / f"{source.parent.name}-{source.stem}-{key}.so"
-    if not library.exists():
+    if anew or not library.exists():
         _build((*command, "-shared", "-x", "c++", str(source), "-x", "none", str(runtime)), source, library)
     return library
 
 
-def _runtime(command: tuple[str, ...], version: str) -> Path:
+def _runtime(command: tuple[str, ...], version: str, anew: bool) -> Path:
     """The object file of what all units share."""
     source = include_directories()[1] / "titan_emulator" / "runtime" / "runtime.cpp"
     key = _hash(_files(source), (*command, version))
     result = cache_directory() / f"runtime-{key}.o"
-    if not result.exists():
+    if anew or not result.exists():
         _build((*command, "-c", str(source)), source, result)
     return result
 
@@ -136,13 +137,20 @@ def _compiler() -> tuple[str, ...]:
     """The compiler and, as in ``CXX="ccache g++"``, what comes with it."""
     chosen = os.environ.get("CXX")
     for name in (chosen,) if chosen else _COMPILERS:
-        first, *others = shlex.split(name) or [name]
+        first, *others = _words(name)
         if (path := shutil.which(first)) is not None:
             return (path, *others)
     raise CompileError(
         f"the emulator needs a C++ compiler, but {chosen or ', '.join(_COMPILERS)} is not on the PATH: "
         "install g++ 12 or later, or name one in CXX"
     )
+
+
+def _words(compiler: str) -> list[str]:
+    try:
+        return shlex.split(compiler) or [compiler]
+    except ValueError as error:
+        raise CompileError(f"CXX ({compiler}): {error}; it must be a command as a shell reads it") from error
 
 
 @functools.cache

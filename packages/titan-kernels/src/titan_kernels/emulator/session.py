@@ -14,7 +14,7 @@ from titan_kernels.emulator import native
 from titan_kernels.emulator.compile import compile_unit, unit_source
 from titan_kernels.emulator.counters import LaunchReport, line_counters
 from titan_kernels.emulator.poison import poisoned
-from titan_kernels.errors import EmulatorError, LaunchError
+from titan_kernels.errors import CompileError, EmulatorError, LaunchError
 
 if TYPE_CHECKING:
     from titan_kernels.launch import Argument
@@ -151,8 +151,20 @@ def _library(unit: str | Path) -> ctypes.CDLL:
     key = (source, source.stat().st_mtime_ns)
     with _compiling:
         if key not in _libraries:
-            _libraries[key] = native.load(compile_unit(source))
+            _libraries[key] = _load(source)
         return _libraries[key]
+
+
+def _load(source: Path) -> ctypes.CDLL:
+    """The compiled unit; compiled anew where a crash of the machine left half of it in the cache."""
+    try:
+        return native.load(compile_unit(source))
+    except OSError:
+        library = compile_unit(source, anew=True)
+    try:
+        return native.load(library)
+    except OSError as error:
+        raise CompileError(f"{error}; name another folder in TITAN_CACHE") from error
 
 
 def active() -> Session | None:
