@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import io
 import json
+import lzma
 import subprocess
 import sys
+import zipfile
 
 import pytest
 
@@ -119,3 +122,23 @@ def test_a_copy_that_is_not_built(
     monkeypatch.setitem(sys.modules, "titan_kernels._driver", None)
     assert command.main(["images"]) == 1
     assert "this copy of titan_kernels is not built" in capsys.readouterr().err
+
+
+def test_damaged_kernels(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from titan_kernels import _driver
+
+    whole = bytes(_driver.archive())
+    for damaged in (b"", whole[: len(whole) // 2], _archive(other=b""), _archive(**{"images.json.xz": b"{"})):
+        images._index.cache_clear()
+        monkeypatch.setattr(_driver, "archive", lambda damaged=damaged: damaged)
+        assert command.main(["images"]) == 1
+        assert "error: the kernels in this copy of titan_kernels are damaged (" in capsys.readouterr().err
+    images._index.cache_clear()
+
+
+def _archive(**members: bytes) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, lzma.compress(content))
+    return file.getvalue()

@@ -217,7 +217,10 @@ def _image(unit: str, arch: str) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def _index() -> dict[str, Any]:
-    return dict(json.loads(_member("images.json.xz")))
+    try:
+        return dict(json.loads(_member("images.json.xz")))
+    except ValueError as error:
+        raise _damaged(error) from error
 
 
 def _member(name: str) -> bytes:
@@ -227,5 +230,15 @@ def _member(name: str) -> bytes:
         raise TitanKernelsError(
             f"this copy of titan_kernels is not built ({error}): pip install packages/titan-kernels"
         ) from error
-    with zipfile.ZipFile(io.BytesIO(_driver.archive())) as archive:
-        return lzma.decompress(archive.read(name))
+    try:
+        with zipfile.ZipFile(io.BytesIO(_driver.archive())) as archive:
+            return lzma.decompress(archive.read(name))
+    except (zipfile.BadZipFile, lzma.LZMAError, KeyError) as error:
+        raise _damaged(error) from error
+
+
+def _damaged(error: Exception) -> TitanKernelsError:
+    return TitanKernelsError(
+        f"the kernels in this copy of titan_kernels are damaged ({error}): install it again, "
+        "pip install --force-reinstall packages/titan-kernels"
+    )
