@@ -244,6 +244,27 @@ def test_bias_gradient_is_deterministic(implementation):
     assert torch.equal(*grads)
 
 
+@IMPLEMENTATIONS
+def test_a_single_row(implementation):
+    x, bias = normal(40, dtype=torch.float32), normal(40, dtype=torch.float32, seed=1)
+    with running(implementation, seed=1):
+        y = bias_dropout_residual(x, bias, p=0.5, seed=3)
+        dx, dbias = torch.autograd.grad(y.sum(), [x, bias])
+    assert torch.equal(dx, dbias)
+    assert torch.equal(dx, 2.0 * (y != 0))
+
+
+@IMPLEMENTATIONS
+def test_every_implementation_has_the_gradient_of_a_narrow_bias_beside_an_fp32_residual(implementation):
+    x, bias = normal(30, 40, dtype=torch.float16), normal(40, dtype=torch.float16, seed=1)
+    residual = normal(30, 40, dtype=torch.float32, seed=2)
+    with running(implementation, seed=1):
+        y = bias_dropout_residual(x, bias, residual, p=0.5, seed=3)
+        dx, dbias = torch.autograd.grad(y.sum(), [x, bias])
+    assert dbias.dtype == torch.float16
+    assert torch.equal(dbias, dx.sum(0))
+
+
 def test_frozen_bias_has_no_sums(monkeypatch):
     room, biases = importlib.import_module("titan_kernels.ops.bias_dropout_residual"), []
     backward = room.BIAS_DROPOUT_RESIDUAL_BACKWARD

@@ -33,6 +33,8 @@ def supports(
     """Whether :func:`bias_dropout_residual` serves the call."""
     if residual is not None and residual.dtype not in (x.dtype, torch.float32):
         return no(f"the residual's dtype ({residual.dtype}) is neither that of x ({x.dtype}) nor fp32")
+    if bias is not None and bias.dtype not in (x.dtype, torch.float32):
+        return no(f"the bias's dtype ({bias.dtype}) is neither that of x ({x.dtype}) nor fp32")
     return _supports(x, bias, residual, seed)
 
 
@@ -54,8 +56,6 @@ def _supports(x: Tensor, bias: Tensor | None, *others: Tensor | None) -> Verdict
     ready = cuda_ready(x, bias, *others)
     if not ready.ok:
         return ready
-    if bias is not None and bias.dtype not in (x.dtype, torch.float32):
-        return no(f"the bias's dtype ({bias.dtype}) is neither that of x ({x.dtype}) nor fp32")
     if bias is not None and x.shape[-1] > _LONGEST_ROW:
         return no(f"rows of {x.shape[-1]} elements are too long")
     return YES

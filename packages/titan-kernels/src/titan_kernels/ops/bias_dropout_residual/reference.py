@@ -97,5 +97,5 @@ def bias_dropout_residual_backward(
     """Gradients of x, in ``dtype`` or that of dy, and of the bias; that of the residual is dy itself."""
     dx = dy.to(compute_dtype(dy.dtype)) * scale(p)
     dx = torch.where(keep_mask(dy.shape, seed, offset, p, dy.device), dx, 0.0)
-    dbias = dy.new_empty(0) if bias is None else dx.flatten(0, -2).sum(0).to(bias.dtype)
+    dbias = dy.new_empty(0) if bias is None else dx.unsqueeze(0).flatten(0, -2).sum(0).to(bias.dtype)
     return dx.to(dtype or dy.dtype).contiguous(), dbias

@@ -84,5 +84,5 @@ def bias_dropout_residual_backward(
         dy, dtype=narrow if bias is None else torch.float32, memory_format=torch.contiguous_format
     )
     _run(dy.contiguous(), None, None, wide, seed, offset, p)
-    dbias = dy.new_empty(0) if bias is None else wide.flatten(0, -2).sum(0).to(bias.dtype)
+    dbias = dy.new_empty(0) if bias is None else wide.unsqueeze(0).flatten(0, -2).sum(0).to(bias.dtype)
     return wide.to(narrow), dbias
