@@ -80,6 +80,15 @@ def test_no_row_that_counts_is_nan_but_has_no_gradient():
     assert not gradient(loss, logits).any()
 
 
+@pytest.mark.parametrize("implementation", ["cuda", "triton", "reference"])
+def test_logits_whose_square_overflows(implementation):
+    logits = torch.tensor([[1e20, 2e20, 0.0]], device=DEVICE)
+    target = torch.ones(1, dtype=torch.int64, device=DEVICE)
+    with running(implementation, seed=1):
+        result = cross_entropy(logits, target, metrics=True)
+    assert result.loss.item() == result.z_loss.item() == 0.0
+
+
 def test_metrics():
     logits, target = inputs()
     result = cross_entropy(logits.requires_grad_(), target, z_loss=0.1, metrics=True)
@@ -143,6 +152,7 @@ def test_target_out_of_range_is_an_error_on_a_cpu(wrong):
         ({"label_smoothing": 1.5}, r"label_smoothing \(1.5\): it must be from 0 to 1"),
         ({"z_loss": -1.0}, r"z_loss \(-1.0\)"),
         ({"softcap": 0.0}, r"softcap \(0.0\): it must be positive"),
+        ({"softcap": float("inf")}, r"softcap \(inf\): it must be positive and finite"),
         ({"reduction": "avg"}, r"reduction \('avg'\): it must be 'mean', 'sum' or 'none'"),
         ({"reduction": "sum", "divisor": 3}, r"divisor: reduction \('sum'\) divides by nothing"),
         ({"divisor": 0}, r"divisor \(0\): it must be positive"),

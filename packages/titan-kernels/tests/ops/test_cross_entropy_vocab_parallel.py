@@ -101,6 +101,11 @@ def test_partial_checks_its_arguments():
         )
 
 
+def test_merging_nothing():
+    with pytest.raises(ValueError, match=r"partials \(none\): a vocabulary has at least one shard"):
+        merge_partials([])
+
+
 def test_gradient_over_the_logits():
     logits, target = inputs(dtype=torch.float32)
     lse, grad = logits.logsumexp(-1), torch.ones(6, device=DEVICE)

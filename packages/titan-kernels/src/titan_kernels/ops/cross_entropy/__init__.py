@@ -137,7 +137,7 @@ def cross_entropy(
     loss = _reduce(rows, reduction, divisor)
     if not metrics:
         return loss
-    return CrossEntropy(loss, _reduce(z_loss * lse.square(), reduction, divisor), lse)
+    return CrossEntropy(loss, _reduce(z_loss * lse * lse, reduction, divisor), lse)
 
 
 def _reduce(rows: Tensor, reduction: checks.Reduction, divisor: float | Tensor | None) -> Tensor:

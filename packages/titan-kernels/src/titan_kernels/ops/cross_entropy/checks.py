@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal, TypeAlias, get_args
 
 import torch
@@ -90,8 +91,8 @@ def _options(label_smoothing: float, z_loss: float, softcap: float | None) -> li
         problems.append(f"label_smoothing ({label_smoothing}): it must be from 0 to 1")
     if not z_loss >= 0.0:
         problems.append(f"z_loss ({z_loss}): it must not be negative")
-    if softcap is not None and not softcap > 0.0:
-        problems.append(f"softcap ({softcap}): it must be positive; None turns it off")
+    if softcap is not None and not 0.0 < softcap < math.inf:
+        problems.append(f"softcap ({softcap}): it must be positive and finite; None turns it off")
     return problems
 
 

@@ -76,7 +76,8 @@ def finish(
     """Loss and log-sum-exp per row from the parts of the whole vocabulary."""
     log_sum = sum_exp.log()
     lse = maximum + log_sum
-    loss = log_sum + (1 - label_smoothing) * (maximum - target_logit) + z_loss * lse.square()
+    # In this order: without z-loss, the square of a large logit is no infinity that 0 turns into NaN.
+    loss = log_sum + (1 - label_smoothing) * (maximum - target_logit) + z_loss * lse * lse
     if label_smoothing > 0:
         loss = loss + label_smoothing * (maximum - total / classes)
     loss = loss.masked_fill(_outside(target, classes), torch.nan)

@@ -95,7 +95,13 @@ def cross_entropy_partial(
 
 
 def merge_partials(partials: Sequence[PartialCrossEntropy]) -> PartialCrossEntropy:
-    """The parts of all shards together: what all-reduces over the ranks compute."""
+    """The parts of all shards together: what all-reduces over the ranks compute.
+
+    Raises:
+        ValueError: There are none.
+    """
+    if not partials:
+        raise ValueError("partials (none): a vocabulary has at least one shard")
     maximum = functools.reduce(torch.maximum, (part.maximum for part in partials))
     sums = torch.stack([part.rescaled(maximum).sums() for part in partials]).sum(0)
     return PartialCrossEntropy(maximum, *sums)
