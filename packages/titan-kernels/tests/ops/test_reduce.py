@@ -47,6 +47,18 @@ def test_ties_and_zeros_have_pytorchs_gradients(kind):
     same(*(torch.autograd.grad(y.sum(), x)[0] for y in (reduce(x, kind, 1), THEIRS[kind](x, 1, False))))
 
 
+@IMPLEMENTATIONS
+@pytest.mark.parametrize("dims", [0, 1])
+def test_variance_of_elements_whose_square_overflows(implementation, dims):
+    x = 1e20 * torch.ones(40, 70, device=DEVICE)
+    x[1, 1] *= 1 + 1e-6
+    with running(implementation, seed=1):
+        ours = reduce(x, "var", dims)
+        too_large = reduce(1e30 * normal(40, 70, dtype=torch.float32), "var", dims)
+    torch.testing.assert_close(ours, x.double().var(dims).float(), rtol=1e-4, atol=0)
+    assert torch.equal(too_large, torch.full_like(too_large, torch.inf))
+
+
 @kinds
 @IMPLEMENTATIONS
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])

@@ -43,7 +43,7 @@ struct Moments {
     plane[3] += 1.0f;
     const float part = __fdividef(delta, plane[3]);
     move_mean(part);
-    plane[2] += delta * part * before;
+    plane[2] += delta * (part * before);  // the square of a large first element is not 0 times infinity
   }
   __device__ __forceinline__ void merge(const Moments& other) {
     if (other.plane[3] == 0.0f) return;

@@ -42,8 +42,8 @@ def var_mean(
     """See :func:`titan_kernels.ops.var_mean`."""
     wide = _wide(x, dtype)
     mean = wide.mean(dims, keepdim=True)
-    off, count = wide - mean, reduced_size(x, dims)
-    # The second term is what the rounding of the mean adds; it matters beside a large mean.
-    squares = off.square().sum(dims, keepdim) - off.sum(dims, keepdim).square() / count
-    variance = squares / divisor("var", count, correction)
+    off = wide - mean
+    # Once more, for what the rounding of the mean left; it matters beside a large mean.
+    squares = (off - off.mean(dims, keepdim=True)).square().sum(dims, keepdim)
+    variance = squares / divisor("var", reduced_size(x, dims), correction)
     return variance.to(dtype or x.dtype), mean.view_as(variance).to(dtype or x.dtype)

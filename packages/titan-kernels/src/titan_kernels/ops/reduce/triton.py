@@ -64,7 +64,7 @@ def _segment_kernel(  # type: ignore[no-untyped-def]
             off = tl.where(inside, v - mean[None, :], 0.0)
             delta, total = mean - a, count + here
             share = here / tl.maximum(total, 1.0)
-            squares += tl.sum(off * off, 0) + delta * delta * count * share
+            squares += tl.sum(off * off, 0) + (delta * count) * (delta * share)
             a += delta * share
             count = total
     at = records + program * inner + column
