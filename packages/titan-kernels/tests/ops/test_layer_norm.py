@@ -107,6 +107,21 @@ def test_no_rows_leave_parameters_without_gradient(implementation):
     assert not dbias.any()
 
 
+@IMPLEMENTATIONS
+def test_statistics_may_lie_anywhere(implementation):
+    """As those that come back from an offloaded activation."""
+    x, dy, weight, bias = (each.detach() for each in tensors(5, 40, dtype=torch.float32))
+    _, statistics = torch.ops.titan.layer_norm(x, weight, bias, 1e-5)
+    moved = torch.cat((statistics.new_zeros(1), statistics.flatten()))[1:].view(5, 2)
+    with running(implementation, seed=1):
+        found = [
+            torch.ops.titan.layer_norm_backward(dy, x, weight, bias, each, None)
+            for each in (statistics, moved)
+        ]
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)
+
+
 @pytest.mark.parametrize(("columns", "reason"), [(8200, "longer than 8192"), (8191, "no whole vectors")])
 def test_cuda_says_which_rows_it_leaves(columns, reason):
     x = torch.ones(2, columns, device=DEVICE)

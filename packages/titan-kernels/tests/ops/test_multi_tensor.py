@@ -1,5 +1,6 @@
 """Norms and casts of lists of tensors against plain loops."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -97,7 +98,7 @@ def test_cast_rounds_as_pytorch_does(implementation, dtype, to):
 
 
 @IMPLEMENTATIONS
-@pytest.mark.parametrize("scale", [0.125, torch.tensor(0.125), torch.tensor([0.125])])
+@pytest.mark.parametrize("scale", [0.125, np.float32(0.125), torch.tensor(0.125), torch.tensor([0.125])])
 def test_scale_comes_before_the_rounding(implementation, scale):
     scale = scale.to(DEVICE) if isinstance(scale, torch.Tensor) else scale
     source = torch.tensor([65536.0 * 4, 2.0**-20, 1.0, float("inf")], device=DEVICE)
@@ -213,6 +214,8 @@ def test_compiles_whole():
             r"scale \(.*\(2,\)\): it must be one",
         ),
         (([torch.ones(3)], [torch.ones(3, requires_grad=True)]), r"require gradients.*torch.no_grad\(\)"),
+        (([torch.ones(3)], [torch.ones(3)], torch.ones((), requires_grad=True)), "scale require gradients"),
+        (([torch.ones(3)], [torch.ones(3)], "2"), r"scale \('2'\): it must be a number"),
     ],
 )
 def test_arguments_that_do_not_fit(arguments, message):

@@ -77,6 +77,11 @@ def test_gradient_of_the_weight_is_the_same_every_time():
         ((torch.ones(()),), r"x \(torch.float32, shape \(\)\): it needs floating-point rows"),
         ((torch.ones(2, 3, dtype=torch.int64),), "floating-point rows"),
         ((torch.ones(2, 3), torch.ones(2)), r"weight \(shape \(2,\)\): it must have the shape \(3,\)"),
+        (
+            (torch.ones(2, 3), torch.ones(3).half()),
+            r"weight \(torch.float16\): .*x \(torch.float32\)",
+        ),
+        ((torch.ones(2, 3), torch.ones(3, dtype=torch.int64)), r"weight \(torch.int64\)"),
     ],
 )
 def test_errors(arguments, words):

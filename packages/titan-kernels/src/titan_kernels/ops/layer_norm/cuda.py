@@ -100,7 +100,7 @@ def layer_norm_backward(
         None if each is None else rows.new_empty((grid, rows.shape[1]), dtype=torch.float32)
         for each in (weight, bias)
     ]
-    given = (*pointers(weight, x), statistics.contiguous())
+    given = (*pointers(weight, x), as_rows(statistics))  # read in pairs
     launch(
         _UNIT,
         f"layer_norm_backward_{plan.variant}",

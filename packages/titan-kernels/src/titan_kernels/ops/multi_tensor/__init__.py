@@ -6,6 +6,7 @@ Triton implementation: a Triton kernel takes a fixed number of pointers.
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Sequence
 from typing import Any, Literal, overload
 
@@ -71,7 +72,7 @@ def multi_tensor_cast(
         scale: One number, or one element as an fp32 tensor on the tensors' device.
 
     Raises:
-        ValueError: The lists don't fit together, or a gradient would be lost.
+        ValueError: The lists don't fit together, the scale is no number, or a gradient would be lost.
     """
     read, written = list(sources), list(targets)
     _check("sources", read)
@@ -83,15 +84,25 @@ def multi_tensor_cast(
     tensor = scale if isinstance(scale, Tensor) else None
     if tensor is not None and (tensor.numel() != 1 or tensor.dtype != torch.float32):
         raise ValueError(f"scale ({tensor.dtype}, shape {tuple(tensor.shape)}): it must be one fp32 number")
-    _check("sources and targets", [*read, *written, *([] if tensor is None else [tensor])])
-    if torch.is_grad_enabled() and any(x.requires_grad for x in (*read, *written)):
+    factor = _factor(scale)
+    every = [*read, *written, *([] if tensor is None else [tensor])]
+    _check("sources and targets", every)
+    if torch.is_grad_enabled() and any(x.requires_grad for x in every):
         raise ValueError(
-            "sources or targets require gradients, which a cast doesn't pass on: "
+            "sources, targets or scale require gradients, which a cast doesn't pass on: "
             "use torch.no_grad() or .detach()"
         )
     if read:
-        factor = scale if isinstance(scale, float | int) else 1.0
         MULTI_TENSOR_CAST(read, written, tensor, factor)
+
+
+def _factor(scale: object) -> float:
+    """The scale that is no tensor; NumPy's numbers are numbers too."""
+    if scale is None or isinstance(scale, Tensor):
+        return 1.0
+    if not isinstance(scale, numbers.Real):
+        raise ValueError(f"scale ({scale!r}): it must be a number, or one as an fp32 tensor")
+    return float(scale)
 
 
 def _shapes(tensors: list[Tensor]) -> str:

@@ -58,6 +58,8 @@ def _check(x: Tensor, weight: Tensor | None, residual: Tensor | None) -> None:
         raise ValueError(f"x ({x.dtype}, shape {tuple(x.shape)}): it needs floating-point rows (..., D)")
     if weight is not None and weight.shape != x.shape[-1:]:
         raise ValueError(f"weight (shape {tuple(weight.shape)}): it must have the shape ({x.shape[-1]},)")
+    if weight is not None and weight.dtype not in (x.dtype, torch.float32):
+        raise ValueError(f"weight ({weight.dtype}): it must have the dtype of x ({x.dtype}) or torch.float32")
     if residual is not None and (residual.shape != x.shape or residual.dtype != x.dtype):
         raise ValueError(
             f"residual ({residual.dtype}, shape {tuple(residual.shape)}): it must be like x "
