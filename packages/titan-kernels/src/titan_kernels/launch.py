@@ -60,7 +60,7 @@ def launch(
             emulator session, or the tensors are not all on one device.
     """
     first = _first_tensor(kernel, args)
-    if grid == 0 if isinstance(grid, int) else 0 in grid:
+    if grid == 0 or (isinstance(grid, tuple) and 0 in grid):
         return
     if first.is_cuda:
         _cuda_launch()(unit, kernel, first.get_device(), grid, block, args, shared)

@@ -5,8 +5,9 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from titan_kernels.emulator import emulated
 from titan_kernels.errors import LaunchError
-from titan_kernels.launch import Packed
+from titan_kernels.launch import Packed, launch
 
 
 class Wrapper(torch.Tensor):
@@ -45,10 +46,22 @@ def test_a_wrong_argument_is_named(counting, replace, words):
         counting("copy_4", args)
 
 
-@pytest.mark.parametrize("grid", [-1, 2**32 + 1, (1, 2**24, 2)])
+@pytest.mark.parametrize("grid", [-1, 2**32 + 1, (1, 2**24, 2), (1, 1), (1, 1, 1, 1), [1, 1, 1], 1.5, None])
 def test_impossible_grids(counting, grid):
     with pytest.raises(LaunchError, match=r"no grid or block has the size|1 to 65535"):
         counting("copy_4", [torch.zeros(64), torch.zeros(64), 1, 0], grid=grid)
+
+
+@pytest.mark.parametrize("grid", [(1, 1), [1, 1, 1], 1.5, "1", None, np.int64(1)])
+def test_what_is_no_grid_at_all(grid):
+    with emulated(), pytest.raises(LaunchError, match="kernel any: no grid or block has the size"):
+        launch("glu", "any", grid, 32, (torch.zeros(64),))
+
+
+@pytest.mark.parametrize("shared", [-1, 1.5])
+def test_what_is_no_size_of_shared_memory(counting, shared):
+    with pytest.raises(LaunchError, match=rf"dynamic shared memory \({shared}\) is a number of bytes"):
+        counting("copy_4", [torch.zeros(64), torch.zeros(64), 1, 0], shared=shared)
 
 
 def test_a_grid_too_large_to_emulate(counting):

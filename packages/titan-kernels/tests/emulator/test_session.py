@@ -125,3 +125,28 @@ def test_errors_pass_between_processes(memory_bugs):
     other = pickle.loads(pickle.dumps(caught.value))
     assert (type(other), str(other)) == (EmulatorError, str(caught.value))
     assert (other.rule, other.seed, other.line) == ("division-by-zero", 5, caught.value.line)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"seed": 1.5}, r"seed \(1.5\): it must be an integer"),
+        ({"blocks": 0}, r"blocks \(0\): it must be how many \(at least 1\), or a list"),
+        ({"blocks": -1}, r"blocks \(-1\)"),
+        ({"blocks": []}, r"blocks \(\[\]\)"),
+        ({"blocks": [3, -1]}, r"blocks \(\[3, -1\]\)"),
+        ({"time_limit": -1.0}, r"time_limit \(-1.0\): it must not be negative; 0 is no limit"),
+        ({"time_limit": float("nan")}, r"time_limit \(nan\)"),
+        ({"shared_limit": 2**40}, r"shared_limit \(1099511627776\): it must be a number of bytes"),
+        ({"blocks": 0, "shared_limit": -1}, r"shared_limit \(-1\).*; blocks \(0\)"),
+    ],
+)
+def test_options_that_have_no_such_value(options, words):
+    with pytest.raises(ValueError, match=words), emulated(**options):
+        pass
+    assert active() is None
+
+
+def test_a_block_that_is_asked_for_twice_runs_once(counting):
+    report = counting("copy_4", [torch.zeros(64), torch.zeros(64), 1, 0], grid=2, blocks=[0, 0])
+    assert report.blocks_run == 1

@@ -54,15 +54,21 @@ class NativeLaunch(ctypes.Structure):
     )
 
 
-def check_geometry(kernel: str, *sizes: tuple[int, int, int]) -> None:
+def check_geometry(kernel: str, grid: object, block: object, shared: object) -> None:
     """Refuses what does not fit the fields of :class:`NativeLaunch`; the unit checks the rest.
 
     Raises:
-        LaunchError: a size is negative or has more than 32 bits.
+        LaunchError: a size is no three numbers of up to 32 bits, or ``shared`` is no number of bytes.
     """
-    for size in sizes:
-        if not all(0 <= each < 1 << 32 for each in size):
-            raise LaunchError(f"kernel {kernel}: no grid or block has the size {size}")
+    for size in (grid, block):
+        if not (isinstance(size, tuple) and len(size) == 3 and all(_fits(each, 32) for each in size)):
+            raise LaunchError(f"kernel {kernel}: no grid or block has the size {size!r}; it is (x, y, z)")
+    if not _fits(shared, 64):
+        raise LaunchError(f"kernel {kernel}: dynamic shared memory ({shared!r}) is a number of bytes")
+
+
+def _fits(value: object, bits: int) -> bool:
+    return isinstance(value, int) and 0 <= value < 1 << bits
 
 
 def convert(kernel: str, args: Sequence[Argument]) -> list[NativeArgument]:

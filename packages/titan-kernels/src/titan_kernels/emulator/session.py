@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -41,6 +42,21 @@ class Session:
     launches: list[LaunchReport] = field(default_factory=list)
     """One report per launch, in order."""
 
+    def __post_init__(self) -> None:
+        if problems := list(self._problems()):
+            raise ValueError("; ".join(problems))
+
+    def _problems(self) -> Iterator[str]:
+        if not _whole(self.seed):
+            yield f"seed ({self.seed!r}): it must be an integer"
+        if not _whole(self.shared_limit, 0, 2**32 - 1):
+            yield f"shared_limit ({self.shared_limit!r}): it must be a number of bytes, such as 65536"
+        if not self.time_limit >= 0:
+            yield f"time_limit ({self.time_limit}): it must not be negative; 0 is no limit"
+        numbers, least = ([self.blocks], 1) if isinstance(self.blocks, int) else (self.blocks, 0)
+        if numbers is not None and not (len(numbers) and all(_whole(each, least) for each in numbers)):
+            yield f"blocks ({self.blocks!r}): it must be how many (at least 1), or a list of their numbers"
+
     def run(
         self,
         unit: str | Path,
@@ -67,7 +83,7 @@ class Session:
             LaunchError: geometry or arguments do not fit the kernel.
             EmulatorError: the kernel did something illegal.
         """
-        native.check_geometry(kernel, grid, block)
+        native.check_geometry(kernel, grid, block, shared)
         arguments = native.convert(kernel, args)
         blocks = self._chosen(grid)
         request = native.NativeLaunch(
@@ -124,7 +140,11 @@ class Session:
         if isinstance(self.blocks, int):
             n = min(self.blocks, total)
             return sorted({round(i * (total - 1) / max(n - 1, 1)) for i in range(n)})
-        return [number for number in self.blocks if 0 <= number < total]
+        return [number for number in dict.fromkeys(self.blocks) if number < total]
+
+
+def _whole(value: object, least: float = -math.inf, most: float = math.inf) -> bool:
+    return isinstance(value, int) and least <= value <= most
 
 
 def _error(kernel: str, seed: int, failure: dict[str, Any]) -> EmulatorError:
@@ -202,6 +222,9 @@ def emulated(
 
     Yields:
         The session; its ``launches`` grow with each launch.
+
+    Raises:
+        ValueError: An option has no such value; says all that is wrong.
     """
     session = Session(seed, check, count, shared_limit, blocks, time_limit)
     stack: list[Session] = _sessions.__dict__.setdefault("stack", [])
