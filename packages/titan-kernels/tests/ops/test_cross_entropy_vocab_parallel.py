@@ -101,6 +101,18 @@ def test_partial_checks_its_arguments():
         )
 
 
+@pytest.mark.parametrize("strange", [torch.ones(()), torch.ones(1), torch.ones(7), torch.ones(6).half()])
+def test_numbers_that_do_not_belong_to_the_rows(strange):
+    logits, target = inputs(dtype=torch.float32)
+    rows, strange = torch.ones(6, device=DEVICE), strange.to(DEVICE)
+    for name, grad, lse in (("grad", strange, rows), ("lse", rows, strange)):
+        with pytest.raises(ValueError, match=rf"{name} \(.*\): it must be torch.float32 and have .* \(6,\)"):
+            cross_entropy_shard_gradient(grad, logits, target, lse, 0, 50)
+    partial = cross_entropy_partial(logits, target, 0)._replace(total=strange)
+    with pytest.raises(ValueError, match=r"total \(.*\): it must be torch.float32"):
+        cross_entropy_from_partial(partial, target, 50)
+
+
 def test_merging_nothing():
     with pytest.raises(ValueError, match=r"partials \(none\): a vocabulary has at least one shard"):
         merge_partials([])

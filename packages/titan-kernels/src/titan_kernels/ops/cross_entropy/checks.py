@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias, get_args
 import torch
 from torch import Tensor
 
-__all__ = ["Reduction", "check", "check_inplace", "check_options", "check_rows"]
+__all__ = ["Reduction", "check", "check_inplace", "check_options", "check_per_row", "check_rows"]
 
 Reduction: TypeAlias = Literal["mean", "sum", "none"]
 _INDEX_DTYPES = (torch.int32, torch.int64)
@@ -36,6 +36,21 @@ def check(
 def check_rows(logits: Tensor, target: Tensor) -> None:
     """Shapes and dtypes only; raises like :func:`check`."""
     _raise(_rows(logits, target))
+
+
+def check_per_row(target: Tensor, dtype: torch.dtype, **tensors: Tensor) -> None:
+    """Whether the tensors have a number of that dtype for each target; raises like :func:`check`.
+
+    A kernel reads them by the number of the row.
+    """
+    _raise(
+        [
+            f"{name} ({x.dtype}, shape {tuple(x.shape)}): it must be {dtype} and have the target's shape "
+            f"{tuple(target.shape)}"
+            for name, x in tensors.items()
+            if x.shape != target.shape or x.dtype != dtype
+        ]
+    )
 
 
 def check_options(label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float | None = None) -> None:

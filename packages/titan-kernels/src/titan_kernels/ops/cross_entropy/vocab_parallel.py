@@ -25,8 +25,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from titan_kernels.numerics import compute_dtype
 from titan_kernels.ops.cross_entropy import reference
-from titan_kernels.ops.cross_entropy.checks import check_inplace, check_options, check_rows
+from titan_kernels.ops.cross_entropy.checks import check_inplace, check_options, check_per_row, check_rows
 from titan_kernels.ops.cross_entropy.operators import CROSS_ENTROPY_PARTIAL, gradient_of_logits
 
 __all__ = [
@@ -125,7 +126,11 @@ def cross_entropy_from_partial(
         ignore_index: Rows with this target have loss 0 and log-sum-exp 0.
         label_smoothing: Share of the target that is spread over all classes, from 0 to 1.
         z_loss: Weight of the squared log-sum-exp.
+
+    Raises:
+        ValueError: Shapes, dtypes or options do not fit together.
     """
+    check_per_row(target, partial.maximum.dtype, **partial._asdict())
     check_options(label_smoothing, z_loss)
     return reference.finish(*partial, target, vocab_size, ignore_index, label_smoothing, z_loss)
 
@@ -164,6 +169,7 @@ def cross_entropy_shard_gradient(
             a leaf or logits that are not contiguous.
     """
     check_rows(logits_shard, target)
+    check_per_row(target, compute_dtype(logits_shard.dtype), grad=grad, lse=lse)
     check_options(label_smoothing, z_loss, softcap)
     if inplace_gradient:
         check_inplace(logits_shard)
