@@ -14,8 +14,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch._dynamo  # noqa: F401
 
-import titan_pretrain.trainer.main  # noqa: F401 - imported once, inherited by every fork
+import titan_pretrain.trainer.main  # noqa: F401 -- both imported once, inherited by every fork
 from titan_parallel.runtime import leave
 from titan_pretrain.cli.app import main
 from titan_pretrain.config.run_folder import newest_checkpoint
@@ -336,6 +337,7 @@ def small_disk(folder: Path, mib: float):
         subprocess.run(["umount", str(folder)], check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("mount") is None, reason="needs the mount command")
 def test_full_disk_keeps_the_checkpoints_that_were_complete(training, tmp_path):
     with small_disk(tmp_path / "disk", 1.4) as disk:

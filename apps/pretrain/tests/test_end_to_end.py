@@ -1,7 +1,7 @@
 """The command line as a user runs it: train, kill, resume, export."""
 
 import contextlib
-import functools
+import fcntl
 import json
 import os
 import signal
@@ -35,6 +35,9 @@ SMALL = {
     "metrics.every": 1,
     "metrics.tensorboard": "false",
     "metrics.report": "false",
+    # The files of Python's json package: their tokenizer is trained in a moment.
+    "data.dataset": "text",
+    "data.path": f"{Path(json.__file__).parent}/*.py",
     "data.workers": 2,
 }
 
@@ -106,35 +109,45 @@ def kill_after(run_dir: Path, arguments: list[str], step: int, signal_number: in
     return process.returncode, out, err
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def straight(tmp_path_factory):
-    """``straight(processes)``: the folder of an uninterrupted run, trained when it is first asked for."""
+    """``straight(processes)``: the folder of an uninterrupted run, trained when it is first asked for.
 
-    @functools.cache
+    pytest's processes share it; the one that comes second waits.
+    """
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
     def train(processes: int) -> Path:
-        parent = tmp_path_factory.mktemp(f"straight{processes}")
-        titan(parent, "--nproc", str(processes))
-        return only_run(parent)
+        parent = shared / f"straight{processes}"
+        with (shared / f"straight{processes}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not parent.exists():
+                titan(parent, "--nproc", str(processes))
+            return only_run(parent)
 
     return train
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_kill_9_and_resume_is_bit_identical(straight, tmp_path, processes):
-    arguments = ["--nproc", str(processes)]
-    kill_after(tmp_path, arguments, 12, signal.SIGKILL)
-    run = only_run(tmp_path)
+def kill_9_and_resume(run_dir: Path, straight: Path, *arguments: str, resume: tuple[str, ...] = ()):
+    """The run after a kill at step 12; it must end as the uninterrupted one, bit by bit."""
+    kill_after(run_dir, [*arguments, *resume], 12, signal.SIGKILL)
+    run = only_run(run_dir)
     assert newest_checkpoint(run).name == "step-00000010"
     assert max(losses(run)) < 20, "the run must be killed before its end for this test to say anything"
-    titan(tmp_path, *arguments, "--resume", "auto")
-    assert only_run(tmp_path) == run
-    assert losses(run) == losses(straight(processes))
-    expected, found = final_weights(straight(processes)), final_weights(run)
+    titan(run_dir, *arguments, "--resume", "auto")
+    assert only_run(run_dir) == run
+    assert losses(run) == losses(straight)
+    expected, found = final_weights(straight), final_weights(run)
     assert expected.keys() == found.keys()
     assert all(torch.equal(expected[name], found[name]) for name in expected)
 
 
-def test_interrupt_saves_and_resume_goes_on(straight, tmp_path):
+def test_kill_9_of_two_ranks_and_resume_is_bit_identical(straight, tmp_path):
+    kill_9_and_resume(tmp_path, straight(2), "--nproc", "2")
+
+
+def test_interrupt_saves_and_resume_goes_on_also_after_a_kill_9(straight, tmp_path):
     code, out, err = kill_after(tmp_path, [], 3, signal.SIGINT)
     assert code == 130, out + err
     assert "Traceback" not in err
@@ -143,8 +156,7 @@ def test_interrupt_saves_and_resume_goes_on(straight, tmp_path):
     assert 3 <= saved < 20
     outcome = json.loads((run / "outcome.json").read_text())
     assert outcome == {"state": "stopped", "step": saved, "cause": "SIGINT"}
-    titan(tmp_path, "--resume", str(run))
-    assert losses(run) == losses(straight(1))
+    kill_9_and_resume(tmp_path, straight(1), resume=("--resume", str(run)))
 
 
 def test_torchrun_restarts_a_killed_rank(straight, tmp_path):

@@ -129,6 +129,7 @@ def test_alone_and_the_exit_code():
     assert process.returncode == 3
 
 
+@pytest.mark.slow
 def test_without_torchrun_rank_0_serves_the_store():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -121,6 +121,7 @@ def alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_workers_die_with_a_killed_parent():
     """Also workers that are stuck in reading."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch._dynamo  # every rank needs it, which takes most of a second; ranks are forks of this process
 import torch.distributed as dist
 
 from titan_parallel.runtime import Runtime
@@ -79,7 +80,7 @@ def train_on_this_rank(
     return RankResult(code, recorder.hashes, recorder.valid)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def train():
     """``train(config, world_size, run_dir, steps=None, tamper=None) -> list of RankResult``."""
 
@@ -90,7 +91,7 @@ def train():
     return run
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def rows():
     """A function that reads metrics.jsonl of a run folder: step -> row."""
 
@@ -101,9 +102,9 @@ def rows():
     return read
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def corpus(tmp_path_factory) -> Path:
-    """A folder of text files of very different lengths."""
+    """A folder of text files of very different lengths; to be read only."""
     folder = tmp_path_factory.mktemp("corpus")
     for index in range(60):
         words = [f"w{(index * k * k) % 37}" for k in range(3 + (index * 29) % 190)]
@@ -111,7 +112,7 @@ def corpus(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tiny(corpus):
     """A function that makes a config of a model of a few thousand parameters; keywords override sections."""
 

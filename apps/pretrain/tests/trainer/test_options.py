@@ -1,5 +1,6 @@
 """Options that change how a run computes must not change what it computes."""
 
+import functools
 import json
 import os
 
@@ -8,12 +9,19 @@ import pytest
 from titan_parallel.errors import RankError
 
 
-@pytest.fixture
-def losses(train, rows, tiny, tmp_path):
-    def run(name, world_size=1, **sections):
+@pytest.fixture(scope="module")
+def losses(train, rows, tiny, tmp_path_factory):
+    """``losses(world_size=1, **sections)``: the losses of a run, which is trained only once."""
+
+    @functools.cache
+    def train_once(world_size, sections):
+        folder = tmp_path_factory.mktemp("run")
+        train(tiny(**json.loads(sections)), world_size, folder)
+        return [row["loss"] for row in rows(folder).values()]
+
+    def run(world_size=1, **sections):
         sections.setdefault("training", {"steps": 6, "seq_len": 32, "micro_batch_size": 4})
-        train(tiny(**sections), world_size, tmp_path / name)
-        return [row["loss"] for row in rows(tmp_path / name).values()]
+        return train_once(world_size, json.dumps(sections, sort_keys=True))
 
     return run
 
@@ -22,41 +30,38 @@ def losses(train, rows, tiny, tmp_path):
 @pytest.mark.parametrize("activation", [{"checkpoint": "full"}, {"checkpoint": "every_k", "every_k": 2}])
 @pytest.mark.parametrize("world_size", [1, 2])
 def test_activation_checkpointing(losses, activation, world_size):
-    plain = losses("plain", world_size)
-    assert losses("recomputed", world_size, activation=activation) == plain
+    assert losses(world_size, activation=activation) == losses(world_size)
 
 
 @pytest.mark.slow
 def test_compile(losses):
     training = {"steps": 3, "seq_len": 32, "micro_batch_size": 4}
     model = {"n_layers": 1}
-    plain = losses("one-layer", training=training, model=model)
-    assert losses("compiled", training=training, model=model, compile={"enable": True}) == pytest.approx(
-        plain, abs=1e-5
-    )
+    plain = losses(training=training, model=model)
+    compiled = losses(training=training, model=model, compile={"enable": True})
+    assert compiled == pytest.approx(plain, abs=1e-5)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_half_precision_on_two_ranks(losses, precision):
     training = {"steps": 6, "seq_len": 32, "micro_batch_size": 4, "precision": precision}
-    assert losses(precision, 2, training=training) == pytest.approx(losses("fp32", 2), rel=2e-2)
+    assert losses(2, training=training) == pytest.approx(losses(2), rel=2e-2)
 
 
 def test_deterministic_mode(losses):
     training = {"steps": 6, "seq_len": 32, "micro_batch_size": 4, "deterministic": True}
-    assert losses("deterministic", training=training) == losses("plain")
+    assert losses(training=training) == losses()
 
 
 def test_tied_embeddings_on_two_ranks(losses):
     model = {"tied_embeddings": True}
-    assert losses("two", 2, model=model) == pytest.approx(
-        losses("one", 1, model=model, training={"steps": 6, "seq_len": 32, "micro_batch_size": 8}), abs=1e-5
-    )
+    one = losses(1, model=model, training={"steps": 6, "seq_len": 32, "micro_batch_size": 8})
+    assert losses(2, model=model) == pytest.approx(one, abs=1e-5)
 
 
-def test_without_document_mask(losses, tiny):
-    masked, plain = losses("masked"), losses("plain", data={"document_mask": False})
+def test_without_document_mask(losses):
+    masked, plain = losses(), losses(data={"document_mask": False})
     assert plain != masked
     assert plain[-1] < plain[0]
 

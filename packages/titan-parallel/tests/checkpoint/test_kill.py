@@ -19,7 +19,7 @@ import torch.distributed as dist
 from titan_parallel.checkpoint import CheckpointManager, verify
 from titan_parallel.errors import CheckpointError
 
-KILLS = 24
+KILLS = 15
 FAILED = 3  # exit code of a rank whose save failed because a peer was killed
 
 
