@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import lzma
+import os
 import subprocess
 import sys
 import zipfile
@@ -110,6 +111,20 @@ def test_usage(arguments: list[str], status: int) -> None:
         [sys.executable, "-m", "titan_kernels", *arguments], capture_output=True, check=False
     )
     assert done.returncode == status
+
+
+def test_a_reader_that_has_seen_enough() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "titan_kernels", "images", "--json"],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_copy_that_is_not_built(

@@ -13,8 +13,10 @@ TITAN_V = device.lookup("NVIDIA TITAN V", (7, 0))
 def work(**changes):
     base = {
         "blocks": 72 * 100,
+        "warps": 8,
         "resident_blocks": 4,
         "occupancy": 1.0,
+        "load_requests": 0.0,
         "dram_bytes": 0.0,
         "l2_bytes": 0.0,
         "shared_wavefronts": 0.0,
@@ -58,15 +60,55 @@ def test_a_last_wave_counts_in_full():
     assert more / full == pytest.approx(2 * 288 / 289)
 
 
+def arithmetic(**changes):
+    return model.predict(work(instructions={"fma": 1e9}, **changes), RTX).microseconds - 3
+
+
 def test_few_warps_hide_no_latency():
-    many, few = (model.predict(work(occupancy=o, dram_bytes=1e8), RTX).microseconds - 3 for o in (0.5, 0.125))
+    assert arithmetic(occupancy=0.125) == pytest.approx(2 * arithmetic(occupancy=0.5))
+
+
+def test_few_blocks_leave_multiprocessors_without_warps():
+    full = arithmetic(blocks=72 * 8, resident_blocks=8)
+    assert arithmetic(blocks=72 * 2, resident_blocks=8) == pytest.approx(full)
+    assert arithmetic(blocks=72, resident_blocks=8) == pytest.approx(2 * full)  # an eighth of the warps
+    assert arithmetic(blocks=36, resident_blocks=8) == pytest.approx(4 * full)  # and half of the SMs
+
+
+@pytest.mark.parametrize(
+    ("unit", "changes"),
+    [
+        ("shared", {"shared_wavefronts": 1e9}),
+        ("l2", {"l2_bytes": 1e9}),
+        ("tensor", {"tensor_flops": 1e12}),
+    ],
+)
+def test_few_blocks_use_few_multiprocessors(unit, changes):
+    few, many = (model.predict(work(blocks=blocks, **changes), RTX).terms[unit] for blocks in (36, 72))
     assert few == pytest.approx(2 * many)
 
 
-def test_few_blocks_use_few_multiprocessors():
-    assert model.predict(work(blocks=36, shared_wavefronts=1e9), RTX).terms["shared"] == pytest.approx(
-        2 * model.predict(work(blocks=72, shared_wavefronts=1e9), RTX).terms["shared"]
-    )
+def read(megabytes, blocks):
+    """Loads of 16 bytes per thread by blocks of 8 warps."""
+    size = megabytes * 1e6
+    return work(blocks=blocks, dram_bytes=size, l2_bytes=size, load_requests=size / 512)
+
+
+def test_few_blocks_do_not_saturate_dram():
+    times = {blocks: model.predict(read(64, blocks), RTX) for blocks in (1, 18, 72, 288)}
+    assert times[288].bound == times[72].bound == "dram"
+    assert times[1].bound == times[18].bound == "latency"
+    # Little's law: 8 warps have 4096 bytes on their way in 500 cycles.
+    bytes_per_us = 8 * 512 * model.clock_ghz(RTX) * 1e3 / 500
+    assert times[1].microseconds == pytest.approx(64e6 / bytes_per_us + 3)
+    assert times[1].microseconds - 3 == pytest.approx(18 * (times[18].microseconds - 3))
+    assert times[1].microseconds > 30 * times[72].microseconds
+
+
+def test_narrow_loads_need_more_warps():
+    wide, narrow = (work(dram_bytes=1e8, load_requests=1e8 / size) for size in (512, 64))
+    assert model.predict(wide, RTX).bound == "dram"
+    assert model.predict(narrow, RTX).bound == "latency"
 
 
 def test_other_cards_are_refused():
@@ -84,6 +126,9 @@ def test_workload_of_a_launch():
     made = model.workload(launch, info, (7, 5))
     assert made.dram_bytes == made.l2_bytes == 4 * n
     assert made.blocks == n // 8 // 256
+    assert made.warps == 8
+    assert made.occupancy == 1.0  # what an SM holds, however many blocks there are
+    assert made.load_requests == n / 8 / 32
     assert made.tensor_flops == made.shared_wavefronts == 0
     # One load and one store of 16 bytes for each 8 elements, and what stands around them.
     assert made.instructions["global"] == pytest.approx(2 * n / 8 / 32)

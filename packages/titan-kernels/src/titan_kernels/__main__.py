@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import sys
 from collections.abc import Iterator
 
@@ -32,8 +33,15 @@ def main(arguments: list[str] | None = None) -> int:
     except TitanKernelsError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return 1
-    print(text)  # noqa: T201
+    _print(text)
     return 0
+
+
+def _print(text: str) -> None:
+    try:
+        print(text, flush=True)  # noqa: T201
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough; nor may Python's last flush fail
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _each() -> Iterator[tuple[str, str]]:

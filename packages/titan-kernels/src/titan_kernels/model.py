@@ -8,8 +8,8 @@ Assumptions, to be confronted with measurements:
 
 1. DRAM moves each distinct sector of a launch once (the L2 cache catches repeated use) and reaches
    85 % of the data sheet's bandwidth on Turing and 82 % on Volta, as streaming kernels do.
-2. Every sector requested goes through L2 at 20 bytes per cycle and SM: 2155 GB/s on V100 and 1270 GB/s
-   on T4 (Jia et al., arXiv:1804.06826 and arXiv:1903.07486).
+2. Every sector requested goes through L2 at 20 bytes per cycle and SM with a block: 2155 GB/s on V100
+   and 1270 GB/s on T4 (Jia et al., arXiv:1804.06826 and arXiv:1903.07486).
 3. Shared memory serves one wavefront per cycle and SM.
 4. The SM issues 4 warp instructions per cycle.  Per cycle it completes 64 lanes of fp32 and of integer
    arithmetic, 16 of special functions and conversions, 32 of shuffles and of memory instructions (CUDA
@@ -17,11 +17,15 @@ Assumptions, to be confronted with measurements:
 5. The instructions around a memory access are executed as often as the access: the executed mix is
    the mix of the kernel's outermost loops that access memory (of the whole kernel where there are
    none), scaled to the emulator's number of memory requests.
-6. The units work side by side, so the slowest decides; what hides latency is warps: with less than a
-   quarter of the SM's warps resident, time grows in proportion.
-7. A launch costs 3 us on the device.  Blocks are dealt out in waves; a partly filled last wave takes as
+6. The units work side by side, so the slowest decides.
+7. What hides latency is warps.  A warp waits for one load from global memory at a time, 500 cycles, so
+   the resident warps of the whole card bound the loads in flight (Little's law): a few blocks cannot
+   saturate DRAM.  500 cycles are between an idle and a loaded memory; kernels whose threads begin several
+   loads before they use the first are faster than that.  For the other units, with less than a quarter
+   of the SM's warps resident time grows in proportion.
+8. A launch costs 3 us on the device.  Blocks are dealt out in waves; a partly filled last wave takes as
    long as a full one.
-8. Clocks are those of the data sheet's fp32 rate; no throttling.
+9. Clocks are those of the data sheet's fp32 rate; no throttling.
 """
 
 from __future__ import annotations
@@ -60,6 +64,8 @@ _SECTOR = 32
 _LAUNCH_US = 3.0
 _WARP = 32
 _ENOUGH_WARPS = 0.25
+_LATENCY_CYCLES = 500
+_MEMORY_UNITS = ("dram", "l2", "latency")  # which the term "latency" holds back, not the factor
 
 
 @dataclass(frozen=True)
@@ -68,8 +74,10 @@ class Workload:
 
     Args:
         blocks: Blocks of the grid.
-        resident_blocks: Blocks that one SM holds at a time.
-        occupancy: Resident warps as a fraction of what the SM can hold.
+        warps: Warps of a block.
+        resident_blocks: Blocks that one SM holds at a time, where the grid has enough.
+        occupancy: Their warps as a fraction of what the SM can hold.
+        load_requests: Loads from global memory by a warp.
         dram_bytes: Bytes of the distinct sectors that the launch touches.
         l2_bytes: Bytes of all sectors requested.
         shared_wavefronts: Cycles of shared memory.
@@ -78,8 +86,10 @@ class Workload:
     """
 
     blocks: int
+    warps: int
     resident_blocks: int
     occupancy: float
+    load_requests: float
     dram_bytes: float
     l2_bytes: float
     shared_wavefronts: float
@@ -93,7 +103,7 @@ class Prediction:
 
     Args:
         microseconds: Including the launch.
-        bound: The unit that takes longest.
+        bound: The unit that takes longest, or ``latency``, the wait for loads.
         terms: Microseconds of each unit, were it the only one.
     """
 
@@ -125,8 +135,10 @@ def workload(report: LaunchReport, info: KernelInfo, capability: tuple[int, int]
     unique = report.unique_load_sectors + report.unique_store_sectors
     return Workload(
         blocks=blocks,
-        resident_blocks=resident.blocks,
-        occupancy=resident.fraction * min(1.0, blocks / max(1, resident.blocks)),
+        warps=-(-math.prod(report.block) // _WARP),
+        resident_blocks=max(1, resident.blocks),
+        occupancy=resident.fraction,
+        load_requests=counters.global_load_requests * scale,
         dram_bytes=unique * _SECTOR * scale,
         l2_bytes=(counters.global_load_sectors + counters.global_store_sectors) * _SECTOR * scale,
         shared_wavefronts=(counters.shared_load_wavefronts + counters.shared_store_wavefronts) * scale,
@@ -176,23 +188,25 @@ def predict(work: Workload, card: DeviceFacts) -> Prediction:
     if card.capability not in _DRAM_EFFICIENCY:
         raise ValueError(f"card ({card.name_pattern}): the model knows Volta (7.0) and Turing (7.5) only")
     terms = _terms(work, card)
-    bound = max(terms, key=lambda unit: terms[unit])
-    latency = max(1.0, _ENOUGH_WARPS / max(work.occupancy, 1e-3))
-    time = terms[bound] * _waves(work, card) * latency + _LAUNCH_US
-    return Prediction(time, bound, terms)
+    stall = _stall(work, card)
+    times = {unit: time * (1.0 if unit in _MEMORY_UNITS else stall) for unit, time in terms.items()}
+    bound = max(times, key=lambda unit: times[unit])
+    return Prediction(times[bound] * _waves(work, card) + _LAUNCH_US, bound, terms)
 
 
 def _terms(work: Workload, card: DeviceFacts) -> dict[str, float]:
     cycles_per_us = clock_ghz(card) * 1e3
     busy = min(card.sms, work.blocks) * cycles_per_us  # SM cycles per microsecond
+    waiting = min(card.sms * work.resident_blocks, work.blocks) * work.warps  # warps, one load each
     terms = {
         "dram": work.dram_bytes / (card.bandwidth_gbs * 1e3 * _DRAM_EFFICIENCY[card.capability]),
-        "l2": work.l2_bytes / (_L2_BYTES_PER_CYCLE * card.sms * cycles_per_us),
+        "l2": work.l2_bytes / (_L2_BYTES_PER_CYCLE * busy),
+        "latency": work.load_requests * _LATENCY_CYCLES / (waiting * cycles_per_us),
         "shared": work.shared_wavefronts / busy,
         "issue": sum(work.instructions.values()) / (_ISSUE_PER_CYCLE * busy),
     }
     if work.tensor_flops:
-        peak = card.peak_tflops(torch.float16)
+        peak = (card.peak_tflops(torch.float16) or 0.0) * min(card.sms, work.blocks) / card.sms
         terms["tensor"] = work.tensor_flops / (peak * 1e6) if peak else math.inf
     for pipe, lanes in _LANES_PER_CYCLE.items():
         if count := work.instructions.get(pipe):
@@ -200,9 +214,16 @@ def _terms(work: Workload, card: DeviceFacts) -> dict[str, float]:
     return terms
 
 
+def _stall(work: Workload, card: DeviceFacts) -> float:
+    """How much longer arithmetic takes because an SM has too few warps to hide its latency."""
+    on_one = min(work.resident_blocks, -(-work.blocks // card.sms))
+    share = work.occupancy * on_one / work.resident_blocks
+    return max(1.0, _ENOUGH_WARPS / max(share, 1e-3))
+
+
 def _waves(work: Workload, card: DeviceFacts) -> float:
     """How much longer the launch takes because its last wave of blocks is not full."""
-    per_wave = card.sms * max(1, work.resident_blocks)
+    per_wave = card.sms * work.resident_blocks
     if work.blocks <= per_wave:
         return 1.0
     waves = work.blocks / per_wave

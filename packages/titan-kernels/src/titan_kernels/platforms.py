@@ -124,14 +124,14 @@ def triton_implementation(
     return Implementation("triton", verdict, run)
 
 
-# Blocks of an emulated launch that sizes its grid by the card: a Titan RTX.
-_EMULATED_MULTIPROCESSORS = 72
-
-
 def multiprocessors(device: torch.device) -> int:
-    """Streaming multiprocessors of the device, for kernels whose blocks loop over their work."""
+    """Streaming multiprocessors of the device, for kernels whose blocks loop over their work.
+
+    Those of the emulated one for the CPU.
+    """
     if device.type == "cpu":
-        return _EMULATED_MULTIPROCESSORS
+        session = emulator.active()
+        return emulator.MULTIPROCESSORS if session is None else session.multiprocessors
     return _multiprocessors(device.index)
 
 

@@ -134,6 +134,13 @@ def test_headers_compile_without_warnings(unit):
     compile_unit(unit, ("-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-Wno-unused-parameter"))
 
 
+def test_warnings_are_silent_if_not_asked_for(unit):
+    unit.write_text(UNIT + "\nstatic int nobody_calls() { return 1; }\n")
+    compile_unit(unit)
+    with pytest.raises(CompileError, match="nobody_calls"):
+        compile_unit(unit, ("-Wall", "-Werror"))
+
+
 @pytest.mark.parametrize("content", [b"", b"half of a file"])
 def test_damaged_cache_is_compiled_again(unit, content):
     compile_unit(unit)

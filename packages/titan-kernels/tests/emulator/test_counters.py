@@ -176,7 +176,13 @@ def test_report_as_json_and_as_table(counting):
     assert any(
         f"counting.cu:{counting.line('COUNT special')}" in row and row.endswith(" 256") for row in table
     )
-    assert table[-1].startswith("total")
+    assert table[-2].startswith("total")
+
+
+def test_table_ends_with_the_distinct_sectors_of_the_launch(counting):
+    x, y = torch.zeros(64), torch.zeros(32)
+    report = counting("copy_4", [x, y, 1, 0], count=True)
+    assert report.table().splitlines()[-1] == "distinct sectors: 4 loaded, 4 stored"
 
 
 def test_counts_only_on_request(counting):

@@ -6,9 +6,11 @@ import threading
 import pytest
 import torch
 
+from titan_kernels import prefer
 from titan_kernels.emulator import active, emulated
 from titan_kernels.errors import EmulatorError, LaunchError
 from titan_kernels.launch import launch
+from titan_kernels.ops import relu2
 
 
 def test_active_is_the_innermost_session_of_the_thread():
@@ -24,6 +26,14 @@ def test_active_is_the_innermost_session_of_the_thread():
         thread.join()
         assert seen == [None]
     assert active() is None
+
+
+@pytest.mark.parametrize("multiprocessors", [1, 40, 80])
+def test_blocks_that_loop_are_as_many_as_the_card_holds(multiprocessors):
+    x = torch.zeros(1 << 21)
+    with emulated(check=False, blocks=1, multiprocessors=multiprocessors) as session, prefer("cuda"):
+        relu2(x)
+    assert session.launches[0].grid == (8 * multiprocessors, 1, 1)
 
 
 def test_leaving_one_of_two_equal_sessions_leaves_the_inner_one():
@@ -138,6 +148,8 @@ def test_errors_pass_between_processes(memory_bugs):
         ({"time_limit": -1.0}, r"time_limit \(-1.0\): it must not be negative; 0 is no limit"),
         ({"time_limit": float("nan")}, r"time_limit \(nan\)"),
         ({"shared_limit": 2**40}, r"shared_limit \(1099511627776\): it must be a number of bytes"),
+        ({"multiprocessors": 0}, r"multiprocessors \(0\): a GPU has at least one"),
+        ({"multiprocessors": 1.5}, r"multiprocessors \(1.5\)"),
         ({"blocks": 0, "shared_limit": -1}, r"shared_limit \(-1\).*; blocks \(0\)"),
     ],
 )

@@ -10,7 +10,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 import titan_kernels.ops
-from titan_kernels import explain, images
+from titan_kernels import explain, images, sources
 from titan_kernels.errors import TitanKernelsError
 from titan_kernels.occupancy import occupancy
 from titan_kernels.registry import ops
@@ -139,6 +139,9 @@ SHARED = {"sm_70": 96 * 1024, "sm_75": 64 * 1024}
 @pytest.mark.parametrize("arch", SHARED)
 @pytest.mark.parametrize("room", ROOMS)
 def test_compiled_code_keeps_to_registers_and_shared_memory(room, arch):
+    assert not sources.changed(room), (
+        "other sources than those of the machine code: install the package again"
+    )
     for kernel, info in images.info(room, arch).items():
         assert info.spill_stores == info.spill_loads == 0, f"{kernel} spills registers"
         assert info.registers * info.max_threads <= 65536, kernel
@@ -146,9 +149,9 @@ def test_compiled_code_keeps_to_registers_and_shared_memory(room, arch):
 
 
 def built(unit):
-    """Whether there is compiled code: not of a room made since the last build, which fails the test above."""
+    """Whether there is compiled code of these sources; if not, the test above fails."""
     try:
-        return unit in images.units()
+        return not sources.changed(unit)
     except TitanKernelsError:
         return False
 
@@ -178,15 +181,17 @@ def test_traffic_and_occupancy(op, case, monkeypatch):
     monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)
     dtype = torch.float16 if torch.float16 in case.dtypes else case.dtypes[0]
     args = arguments(case, dtype, values=False)
-    with running("cuda", count=True, check=False, poison=False, blocks=8) as session:
+    with running("cuda", count=True, check=False, poison=False) as session:
         outputs = op(*args)
-    sectors = 0.0
+    sectors = 0
     for launch in session.launches:
-        counters, grid = launch.counters, launch.grid[0] * launch.grid[1] * launch.grid[2]
-        run = counters.global_load_sectors + counters.global_store_sectors
-        sectors += run * grid / launch.blocks_run
+        counters = launch.counters
+        sectors += counters.global_load_sectors + counters.global_store_sectors
         assert counters.bank_conflicts == 0, f"{launch.kernel} has bank conflicts:\n{launch.table()}"
         for arch, capability in CAPABILITIES.items() if built(launch.unit) else ():
             assert resident(launch, arch, capability) >= op.occupancy[arch], f"{launch.kernel} on {arch}"
     minimum = op.minimum_bytes_of(args, outputs) / 32
-    assert sectors <= case.sector_bound * minimum, "\n".join(each.table() for each in session.launches)
+    # Less than the minimum has not been counted, or is no minimum; the smallest difference is rounding.
+    assert minimum - 1 <= sectors <= case.sector_bound * minimum, "\n".join(
+        each.table() for each in session.launches
+    )

@@ -11,9 +11,10 @@ It needs a C++ compiler (g++ 12 or later) at run time and nothing else.
 
 from titan_kernels.emulator.compile import compile_unit, include_directories, unit_source
 from titan_kernels.emulator.counters import Counters, LaunchReport, LineCounters
-from titan_kernels.emulator.session import Session, active, emulated
+from titan_kernels.emulator.session import MULTIPROCESSORS, Session, active, emulated
 
 __all__ = [
+    "MULTIPROCESSORS",
     "Counters",
     "LaunchReport",
     "LineCounters",

@@ -27,7 +27,7 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 _COMPILERS = ("g++", "c++", "clang++")
 # Results must not depend on the machine: no contraction of a * b + c.
 _FLAGS = (
-    *("-std=c++20", "-O2", "-DTITAN_EMULATED", "-w", "-fPIC", "-fvisibility=hidden"),
+    *("-std=c++20", "-O2", "-DTITAN_EMULATED", "-fPIC", "-fvisibility=hidden"),
     *("-ffp-contract=off", "-fno-math-errno"),
 )
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"]+)[>"]', re.MULTILINE)
@@ -54,12 +54,12 @@ def unit_source(unit: str | Path) -> Path:
     return path.resolve()
 
 
-def compile_unit(source: Path, extra_flags: tuple[str, ...] = (), *, anew: bool = False) -> Path:
+def compile_unit(source: Path, extra_flags: tuple[str, ...] = ("-w",), *, anew: bool = False) -> Path:
     """The shared library of a unit, from the cache or compiled now.
 
     Args:
         source: The ``.cu`` file.
-        extra_flags: More compiler flags, such as definitions.
+        extra_flags: More compiler flags, such as definitions, in place of the one that silences warnings.
         anew: Compile it in any case, where what the cache holds is damaged.
 
     Raises:

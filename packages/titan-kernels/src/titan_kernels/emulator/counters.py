@@ -107,11 +107,16 @@ class LaunchReport:
         return json.dumps(dataclasses.asdict(self) | {"total": dataclasses.asdict(self.counters)})
 
     def table(self) -> str:
-        """Text with a row per source line and a total; columns without any count are left out."""
+        """Text with a row per source line, a total and the distinct sectors of the launch.
+
+        Columns without any count are left out, and without ``emulated(count=True)`` there are none.
+        """
         rows = [*((line.place, line.counters) for line in self.lines), ("total", self.counters)]
         grid = "x".join(map(str, self.grid))
         title = f"{self.kernel}: grid {grid}, block {'x'.join(map(str, self.block))}"
-        return "\n".join([title, *_aligned(_cells(rows))])
+        loads, stores = self.unique_load_sectors, self.unique_store_sectors
+        distinct = f"distinct sectors: {loads:,} loaded, {stores:,} stored"
+        return "\n".join([title, *_aligned(_cells(rows)), distinct])
 
 
 _COLUMNS = (

@@ -20,7 +20,10 @@ from titan_kernels.errors import CompileError, EmulatorError, LaunchError
 if TYPE_CHECKING:
     from titan_kernels.launch import Argument
 
-__all__ = ["Session", "active", "emulated"]
+__all__ = ["MULTIPROCESSORS", "Session", "active", "emulated"]
+
+MULTIPROCESSORS = 72
+"""Of the GPU that is emulated if nothing else is said: a Titan RTX."""
 
 _sessions = threading.local()
 _compiling = threading.Lock()
@@ -39,6 +42,7 @@ class Session:
     shared_limit: int = 64 * 1024
     blocks: int | Sequence[int] | None = None
     time_limit: float = 120.0
+    multiprocessors: int = MULTIPROCESSORS
     launches: list[LaunchReport] = field(default_factory=list)
     """One report per launch, in order."""
 
@@ -53,6 +57,8 @@ class Session:
             yield f"shared_limit ({self.shared_limit!r}): it must be a number of bytes, such as 65536"
         if not self.time_limit >= 0:
             yield f"time_limit ({self.time_limit}): it must not be negative; 0 is no limit"
+        if not _whole(self.multiprocessors, 1):
+            yield f"multiprocessors ({self.multiprocessors!r}): a GPU has at least one"
         numbers, least = ([self.blocks], 1) if isinstance(self.blocks, int) else (self.blocks, 0)
         if numbers is not None and not (len(numbers) and all(_whole(each, least) for each in numbers)):
             yield f"blocks ({self.blocks!r}): it must be how many (at least 1), or a list of their numbers"
@@ -203,6 +209,7 @@ def emulated(
     shared_limit: int = 64 * 1024,
     blocks: int | Sequence[int] | None = None,
     time_limit: float = 120.0,
+    multiprocessors: int = MULTIPROCESSORS,
 ) -> Iterator[Session]:
     """Runs the CUDA kernels of CPU tensors in the SIMT emulator while the context is active.
 
@@ -219,6 +226,8 @@ def emulated(
         blocks: Run only so many blocks, spread evenly over the grid, or the blocks with these numbers.
             Outputs of the others stay as they are.
         time_limit: Seconds after which a launch counts as endless; 0 for no limit.
+        multiprocessors: Of the GPU that is emulated: ops whose blocks loop over their work choose the
+            number of blocks by it.
 
     Yields:
         The session; its ``launches`` grow with each launch.
@@ -226,7 +235,7 @@ def emulated(
     Raises:
         ValueError: An option has no such value; says all that is wrong.
     """
-    session = Session(seed, check, count, shared_limit, blocks, time_limit)
+    session = Session(seed, check, count, shared_limit, blocks, time_limit, multiprocessors)
     stack: list[Session] = _sessions.__dict__.setdefault("stack", [])
     stack.append(session)
     try:
