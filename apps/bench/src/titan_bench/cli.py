@@ -78,6 +78,11 @@ def trainer(
     help="Timed calls of each implementation, on a GPU.",
 )
 @click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    help="Processes that emulate.  [default: one per processor, at most 4]",
+)
+@click.option(
     "--json", "json_path", type=click.Path(path_type=Path), help="Write the result to this file too."
 )
 @click.option(

@@ -1,4 +1,9 @@
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 import torch
@@ -9,6 +14,9 @@ from titan_bench.kernels.command import Request, time_kernels
 from titan_bench.kernels.measure import TimedCase
 from titan_bench.kernels.plot import geometric_means
 from titan_bench.kernels.show_times import print_times
+from titan_kernels import images
+from titan_kernels.errors import TitanKernelsError
+from titan_kernels.registry import ops
 
 
 def quiet(_):
@@ -26,6 +34,8 @@ def quiet(_):
             ["OP (nothing)", "must end with", "leave out --emulate"],
         ),
         (["--rounds", "3"], ["--rounds"]),
+        (["--jobs", "2"], ["--jobs (2): only --emulate runs in several processes; leave it out"]),
+        (["--jobs", "0", "--emulate"], ["--jobs"]),
         (["--dtype", "fp8"], ["--dtype"]),
     ],
 )
@@ -45,18 +55,112 @@ def test_without_a_gpu_it_says_what_to_do(capsys):
 def test_emulated_figures_as_table_and_json(small, tmp_path, capsys):
     small("relu2")
     small("relu2_backward")
-    assert run(["kernels", "relu2", "--emulate", "--json", str(tmp_path / "new/r.json")]) == 0
-    table = capsys.readouterr().out
-    assert "relu2_backward" in table
-    assert "Titan RTX us" in table
+    arguments = ["kernels", "relu2", "--emulate", "--jobs", "1", "--json", str(tmp_path / "new/r.json")]
+    assert run(arguments) == 0
+    table = capsys.readouterr().out.splitlines()
+    assert table[0].split()[:3] == ["op", "shape", "sectors"]
+    assert "Titan RTX us" in table[0]
+    assert [line.split()[0] for line in table[1:3]] == ["relu2", "relu2_backward"]
+    end = table[0].index("sectors") + len("sectors")
+    assert all(line[:end].endswith(f" {line.split()[2]}") for line in table[1:3])  # numbers stand in columns
     result = json.loads((tmp_path / "new/r.json").read_text())
     assert result["benchmark"] == "kernels-emulated"
     assert result["machine"]["device"] == "emulator"
+    assert result["complete"] is True
+    assert result["mistakes"] == []
     assert [(row["op"], row["case"]) for row in result["rows"]] == [
         ("relu2", "tiny"),
         ("relu2_backward", "tiny"),
     ]
     assert all(row["microseconds"]["T4"] > 0 for row in result["rows"])
+
+
+def test_predictions_that_leave_something_out_are_marked(small, capsys):
+    small("embedding_backward")
+    assert run(["kernels", "embedding_backward", "--emulate", "--jobs", "1"]) == 0
+    table = capsys.readouterr().out.splitlines()
+    assert all(cell.endswith("+") for cell in table[1].split()[7:11])
+    assert table[2] == (
+        "+ embedding_backward: without PyTorch's sort, arange, searchsorted, whose time is not predicted"
+    )
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, torch.OutOfMemoryError])
+def test_what_is_known_is_kept_when_the_emulation_ends_early(small, implement, tmp_path, capsys, stop):
+    def stopped(*_):
+        raise stop
+
+    small("relu2")
+    implement(small("relu2_backward"), "cuda", stopped)
+    arguments = ["kernels", "relu2", "--emulate", "--jobs", "1", "--json", str(tmp_path / "r.json")]
+    if stop is KeyboardInterrupt:
+        assert run(arguments) == 130
+    else:
+        with pytest.raises(stop):
+            run(arguments)
+    assert capsys.readouterr().out.splitlines()[1].startswith("relu2 ")
+    result = json.loads((tmp_path / "r.json").read_text())
+    assert [row["op"] for row in result["rows"]] == ["relu2"]
+    assert result["complete"] is False
+
+
+def test_mistake_fails_after_the_others_figures(small, implement, tmp_path, capsys):
+    implement(small("relu2"), "cuda", torch.relu)
+    small("relu2_backward")
+    arguments = ["kernels", "relu2", "--emulate", "--jobs", "1", "--json", str(tmp_path / "r.json")]
+    assert run(arguments) == 1
+    printed = capsys.readouterr()
+    assert "not all of our kernels are right:\nrelu2: " in printed.err
+    assert printed.out.splitlines()[1].startswith("relu2_backward ")
+    result = json.loads((tmp_path / "r.json").read_text())
+    assert result["complete"] is True
+    assert result["mistakes"][0].startswith("relu2: ")
+
+
+def test_a_copy_that_is_not_built_is_no_traceback(monkeypatch, capsys):
+    def missing():
+        raise TitanKernelsError("this copy of titan_kernels is not built: pip install it")
+
+    monkeypatch.setattr(images, "units", missing)
+    assert run(["kernels", "relu2", "--emulate"]) == 1
+    assert "error: this copy of titan_kernels is not built" in capsys.readouterr().err
+
+
+COMMAND = [sys.executable, "-m", "titan_bench", "kernels", "softmax", "--emulate", "--jobs", "2"]
+
+
+@pytest.mark.slow
+def test_processes_share_the_work(tmp_path):
+    done = subprocess.run([*COMMAND, "--json", str(tmp_path / "r.json")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    rows = [(row["op"], row["case"]) for row in json.loads((tmp_path / "r.json").read_text())["rows"]]
+    chosen = [ops()[name] for name in ("softmax", "softmax_backward")]
+    assert rows == [(op.name, case.label) for op in chosen for case in op.cases() if case.realistic]
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_all_processes_at_once(tmp_path):
+    path = tmp_path / "r.json"
+    command, pipe = [*COMMAND, "--json", str(path)], subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, start_new_session=True) as process:
+        lines = [process.stdout.readline() for _ in range(2)]
+        os.killpg(process.pid, signal.SIGINT)
+        process.communicate(timeout=60)
+    assert lines[1].startswith(b"softmax ")
+    assert process.returncode == 130
+    assert json.loads(path.read_text())["complete"] is False
+    tries = 300  # the system may take a moment
+    while in_group(process.pid) and (tries := tries - 1):
+        time.sleep(0.1)
+    assert tries
+
+
+def in_group(group):
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def test_times_as_table_json_and_chart(small, bench, tmp_path, capsys):

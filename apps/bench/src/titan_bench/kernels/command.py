@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import platform
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 
 import titan_kernels
 from titan_bench.errors import BenchError, UsageError, VerificationError
+from titan_bench.kernels.emulate import Mistake, default_jobs
 from titan_bench.kernels.emulate import emulate as emulate_ops
-from titan_bench.kernels.measure import Bench, TimedCase, measure, on_gpu
-from titan_bench.kernels.show import print_rows
+from titan_bench.kernels.figures import KernelRow
+from titan_bench.kernels.measure import Bench, measure, on_gpu
+from titan_bench.kernels.show import Table
 from titan_bench.kernels.show_times import print_times
 from titan_bench.results import write_json
-from titan_kernels import device
+from titan_kernels import device, images
+from titan_kernels.errors import TitanKernelsError
 from titan_kernels.registry import Op, ops
 
 __all__ = ["Request", "run_kernels"]
@@ -36,6 +40,7 @@ class Request:
         emulate: Count on the emulator instead of timing.
         dtype: Of the data: fp16, bf16 or fp32.
         rounds: Timed calls per candidate.
+        jobs: Processes that emulate; as many as fit if not given.
         json_path: Where to write the result to.
         plot_path: Where to draw it.
     """
@@ -44,6 +49,7 @@ class Request:
     emulate: bool = False
     dtype: str = "fp16"
     rounds: int = 40
+    jobs: int | None = None
     json_path: Path | None = None
     plot_path: Path | None = None
 
@@ -86,22 +92,64 @@ def time_kernels(request: Request, bench: Bench, tell: Callable[[str], None]) ->
         from titan_bench.kernels.plot import draw  # matplotlib takes a second
 
         draw(rows, request.plot_path, f"{machine['device']}, {request.dtype}")
-    _raise_mistakes(rows)
+    _raise([text for row in rows for text in row.mistakes])
 
 
-def _raise_mistakes(rows: Sequence[TimedCase]) -> None:
-    mistakes = [text for row in rows for text in row.mistakes]
+def _raise(mistakes: Sequence[str]) -> None:
     if mistakes:
         raise VerificationError("not all of our kernels are right:\n" + "\n".join(mistakes))
 
 
 def _emulate(request: Request, tell: Callable[[str], None]) -> None:
-    rows = emulate_ops(_chosen(request.names), _DTYPES[request.dtype], tell)
-    print_rows(rows)
-    if request.json_path is not None:
-        machine = {"device": "emulator", "python": platform.python_version(), "torch": torch.__version__}
-        machine |= {"titan_kernels": titan_kernels.__version__, "precision": request.dtype}
-        write_json(request.json_path, "kernels-emulated", machine, {"rows": [row.to_dict() for row in rows]})
+    """Prints and writes each row when it comes, for the whole may take minutes."""
+    _check_built()
+    chosen, found = _chosen(request.names), _Found()
+    table, jobs = Table(chosen), request.jobs or default_jobs()
+    with contextlib.closing(emulate_ops(chosen, _DTYPES[request.dtype], jobs, tell)) as results:
+        for result in results:
+            found.add(result)
+            _write_emulated(request, found)  # first, so that what has been printed has been kept
+            if isinstance(result, KernelRow):
+                table.add(result)
+    table.end()
+    found.complete = True
+    _write_emulated(request, found)
+    _raise(found.mistakes)
+
+
+@dataclass
+class _Found:
+    """What is known of an emulation so far."""
+
+    rows: list[KernelRow] = field(default_factory=list)
+    mistakes: list[str] = field(default_factory=list)
+    complete: bool = False
+
+    def add(self, result: KernelRow | Mistake) -> None:
+        if isinstance(result, Mistake):
+            self.mistakes.append(str(result))
+        else:
+            self.rows.append(result)
+
+
+def _write_emulated(request: Request, found: _Found) -> None:
+    if request.json_path is None:
+        return
+    machine = {"device": "emulator", "python": platform.python_version(), "torch": torch.__version__}
+    machine |= {"titan_kernels": titan_kernels.__version__, "precision": request.dtype}
+    values = {
+        "complete": found.complete,
+        "mistakes": found.mistakes,
+        "rows": [row.to_dict() for row in found.rows],
+    }
+    write_json(request.json_path, "kernels-emulated", machine, values)
+
+
+def _check_built() -> None:
+    try:
+        images.units()
+    except TitanKernelsError as error:
+        raise BenchError(str(error)) from None
 
 
 def _machine(where: torch.device, dtype: str) -> dict[str, str]:
@@ -154,5 +202,7 @@ def _check(request: Request) -> None:
             problems.append(
                 f"--plot ({request.plot_path}): it draws measured times; leave out --emulate, or use --json"
             )
+    if request.jobs is not None and not request.emulate:
+        problems.append(f"--jobs ({request.jobs}): only --emulate runs in several processes; leave it out")
     if problems:
         raise UsageError("\n".join(problems))

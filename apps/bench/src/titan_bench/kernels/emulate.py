@@ -1,172 +1,137 @@
-"""Kernels without a GPU: exact counts from the emulator, times from the static performance model."""
+"""Kernels without a GPU: every operator's figures, shape by shape, in processes of their own."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 
 import torch
 
 from titan_bench.errors import BenchError
-from titan_kernels import device, images, model
-from titan_kernels.cases import Case
-from titan_kernels.emulator import LaunchReport
-from titan_kernels.errors import TitanKernelsError
-from titan_kernels.occupancy import occupancy
-from titan_kernels.registry import Op
-from titan_kernels.testing import Truth, arguments, clone, results, running
+from titan_bench.kernels.figures import KernelRow, figures, verify
+from titan_kernels.errors import CompileError, TitanKernelsError
+from titan_kernels.registry import Op, ops
 
-__all__ = ["CARDS", "KernelRow", "emulate"]
+__all__ = ["Mistake", "default_jobs", "emulate"]
 
-# Label, the driver's name, capability.
-CARDS = (
-    ("Titan V", "NVIDIA TITAN V", (7, 0)),
-    ("Titan RTX", "NVIDIA TITAN RTX", (7, 5)),
-    ("T4", "Tesla T4", (7, 5)),
-    ("V100", "Tesla V100-SXM2-16GB", (7, 0)),
-)
-_ARCHITECTURES = {(7, 0): "sm_70", (7, 5): "sm_75"}
-_SAMPLED_BLOCKS = 8
-_ERROR_FACTOR = 1.5  # the bar of the tests: an operator that misses it gets no figures
+_MOST_JOBS = 4  # unless asked for: each may take 2 GB
 
 
 @dataclass(frozen=True)
-class KernelRow:
-    """Figures of one operator at one shape.
-
-    Args:
-        op: The operator's name.
-        case: The label of its arguments.
-        kernels: The launches' kernels, in order.
-        sectors: Sectors of global memory over the algorithmic minimum.
-        wavefronts: Wavefronts of shared memory over the ideal; 1 where there are none.
-        registers: Per thread, the most of any kernel on sm_75.
-        spills: Bytes of spills, all kernels and architectures.
-        occupancy: Least of any kernel, by architecture.
-        microseconds: Predicted time by card.
-        bound: What takes longest, by card.
-        of_bound: The binding units' own time over the predicted one, by card.
-    """
+class Mistake:
+    """Why an operator, or one of its shapes, has no figures."""
 
     op: str
-    case: str
-    kernels: tuple[str, ...]
-    sectors: float
-    wavefronts: float
-    registers: int
-    spills: int
-    occupancy: dict[str, float]
-    microseconds: dict[str, float]
-    bound: dict[str, str]
-    of_bound: dict[str, float]
+    text: str
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
+    def __str__(self) -> str:
+        return f"{self.op}: {self.text}"
 
 
-def emulate(ops: Iterable[Op], dtype: torch.dtype, tell: Callable[[str], None]) -> list[KernelRow]:
+@dataclass(frozen=True)
+class _Task:
+    op: str
+    case: str | None  # none: verify the operator
+    dtype: torch.dtype
+
+
+def default_jobs() -> int:
+    """As many processes as there are processors for this one, and memory on any machine."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(usable, _MOST_JOBS)
+
+
+def emulate(
+    chosen: Sequence[Op], dtype: torch.dtype, jobs: int, tell: Callable[[str], None]
+) -> Generator[KernelRow | Mistake, None, None]:
     """Verify each operator, then count its realistic cases and predict their times.
 
+    What is wrong is left out.
+
     Args:
-        ops: Operators with CUDA kernels.
+        chosen: Operators with CUDA kernels.
         dtype: The dtype of their arguments, where the case is for it.
-        tell: Called with a line per operator.
+        jobs: Processes; 1 runs all in this one.
+        tell: Called with a line on the progress.
+
+    Yields:
+        Rows and mistakes, in order, each as soon as it is known.
 
     Raises:
-        BenchError: An operator's result is wrong, so that its speed does not matter.
+        BenchError: Nothing can be emulated, for there is no compiler or too little memory.
     """
-    rows = []
-    for op in ops:
-        cases = [case for case in op.cases() if case.realistic and dtype in case.dtypes]
-        tell(f"{op.name}: {len(cases)} shapes")
-        _verify(op, dtype)
-        rows += [_row(op, case, dtype) for case in cases]
-    return rows
+    tasks = [task for op in chosen for task in _tasks(op, dtype)]
+    tell(f"{sum(task.case is not None for task in tasks)} shapes of {len(chosen)} operators")
+    wrong: set[str] = set()
+    with _mapping(min(jobs, len(tasks))) as run:
+        for task, result in zip(tasks, run(tasks), strict=True):
+            if result is None or task.op in wrong:
+                continue
+            if isinstance(result, Mistake) and task.case is None:
+                wrong.add(task.op)
+            yield result
 
 
-def _verify(op: Op, dtype: torch.dtype) -> None:
-    case = next(each for each in op.cases() if not each.realistic and dtype in each.dtypes)
-    args = arguments(case, dtype)
-    truth = Truth.of(op, args)
+def _tasks(op: Op, dtype: torch.dtype) -> Iterator[_Task]:
+    cases = [case.label for case in op.cases() if case.realistic and dtype in case.dtypes]
+    return (_Task(op.name, label, dtype) for label in ((None, *cases) if cases else ()))
+
+
+def _do(task: _Task) -> KernelRow | Mistake | None:
+    op = ops()[task.op]
     try:
-        with running("cuda"):
-            problems = truth.problems(results(op, clone(args)), _ERROR_FACTOR)
-    except TitanKernelsError as error:
-        problems = [str(error)]
-    if problems:
+        if task.case is None:
+            verify(op, task.dtype)
+            return None
+        return figures(op, next(each for each in op.cases() if each.label == task.case), task.dtype)
+    except CompileError as error:
+        raise BenchError(str(error)) from error
+    except (BenchError, TitanKernelsError) as error:
+        return Mistake(op.name, str(error))
+
+
+_Results = Iterator[KernelRow | Mistake | None]
+
+
+@contextlib.contextmanager
+def _mapping(jobs: int) -> Iterator[Callable[[Sequence[_Task]], _Results]]:
+    """A function that does tasks, here or in other processes."""
+    if jobs <= 1:
+        yield lambda tasks: map(_do, tasks)
+        return
+    others = set(multiprocessing.active_children())
+    # Not forked: PyTorch's threads do not survive that.
+    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _prepare)
+    try:
+        yield lambda tasks: pool.map(_do, tasks)
+    except BrokenProcessPool:
         raise BenchError(
-            f"{op.name} ({case.label}) is wrong, so its speed says nothing: {'; '.join(problems)}"
-        )
+            f"--jobs ({jobs}): a process was killed, as happens without memory: run fewer of them"
+        ) from None
+    except BaseException:
+        for process in set(multiprocessing.active_children()) - others:
+            process.kill()  # its task may take many seconds more
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
-def _row(op: Op, case: Case, dtype: torch.dtype) -> KernelRow:
-    args = arguments(case, dtype)
-    with running("cuda", count=True, check=False, blocks=_SAMPLED_BLOCKS) as session:
-        outputs = op(*args)
-    launches = session.launches if session is not None else []
-    predictions = {
-        label: [_predict(each, name, capability) for each in launches] for label, name, capability in CARDS
-    }
-    infos = {arch: [_info(each, arch) for each in launches] for arch in _ARCHITECTURES.values()}
-    return KernelRow(
-        op=op.name,
-        case=case.label,
-        kernels=tuple(each.kernel for each in launches),
-        sectors=_sectors(launches) * 32 / op.minimum_bytes_of(args, outputs),
-        wavefronts=_wavefronts(launches),
-        registers=max(each.registers for each in infos["sm_75"]),
-        spills=sum(i.spill_stores + i.spill_loads for each in infos.values() for i in each),
-        occupancy={
-            arch: min(_occupancy(each, capability) for each in launches)
-            for capability, arch in _ARCHITECTURES.items()
-        },
-        microseconds={card: sum(p.microseconds for p in each) for card, each in predictions.items()},
-        bound={card: max(each, key=lambda p: p.microseconds).bound for card, each in predictions.items()},
-        of_bound={
-            card: sum(p.terms[p.bound] for p in each) / sum(p.microseconds for p in each)
-            for card, each in predictions.items()
-        },
-    )
+def _prepare() -> None:
+    """In a new process: Ctrl-C is the parent's business, and no process outlives it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
-def _info(launch: LaunchReport, arch: str) -> images.KernelInfo:
-    kernels = images.info(launch.unit, arch)
-    if launch.kernel not in kernels:
-        raise BenchError(
-            f"{launch.unit} ({launch.kernel}): the installed titan_kernels has no such kernel for {arch}; "
-            "its sources changed since it was built, install it again"
-        )
-    return kernels[launch.kernel]
-
-
-def _scale(launch: LaunchReport) -> float:
-    return math.prod(launch.grid) / max(1, launch.blocks_run)
-
-
-def _sectors(launches: Sequence[LaunchReport]) -> float:
-    totals = ((each.counters, _scale(each)) for each in launches)
-    return sum((c.global_load_sectors + c.global_store_sectors) * scale for c, scale in totals)
-
-
-def _wavefronts(launches: Sequence[LaunchReport]) -> float:
-    counters = [each.counters for each in launches]
-    used = sum(c.shared_load_wavefronts + c.shared_store_wavefronts for c in counters)
-    ideal = used - sum(c.bank_conflicts for c in counters)
-    return used / ideal if ideal else 1.0
-
-
-def _occupancy(launch: LaunchReport, capability: tuple[int, int]) -> float:
-    info = _info(launch, _ARCHITECTURES[capability])
-    dynamic = max(0, launch.shared_bytes - info.static_shared)
-    return occupancy(info, math.prod(launch.block), dynamic, capability).fraction
-
-
-def _predict(launch: LaunchReport, name: str, capability: tuple[int, int]) -> model.Prediction:
-    card = device.lookup(name, capability)
-    if card is None:
-        raise BenchError(f"card ({name}): not in the table of titan_kernels.device")
-    info = _info(launch, _ARCHITECTURES[capability])
-    return model.predict(model.workload(launch, info, capability), card)
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
