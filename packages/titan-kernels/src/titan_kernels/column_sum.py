@@ -14,14 +14,16 @@ _COLUMNS_OF_A_BLOCK = 32
 _THREADS = 256
 
 
-def column_sum(unit: str, partial: Tensor, like: Tensor) -> Tensor:
+def column_sum(unit: str, partial: Tensor | None, like: Tensor | None) -> Tensor | None:
     """Add up the rows of ``partial`` in a fixed order, with the kernel ``<unit>_column_sum_<dtype>``.
 
     Args:
         unit: The op whose ``kernel.cu`` holds the kernel.
-        partial: (count, columns), fp32, contiguous.
-        like: (columns); the result has its dtype.
+        partial: (count, columns), fp32, contiguous; none where the gradient is not wanted.
+        like: (columns), the parameter; the result has its dtype.
     """
+    if partial is None or like is None:
+        return None
     out = torch.empty_like(like, memory_format=torch.contiguous_format)
     count, columns = partial.shape
     launch(

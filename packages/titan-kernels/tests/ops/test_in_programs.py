@@ -1,4 +1,4 @@
-"""Every differentiable operator as programs use it: compiled, checkpointed, autocast."""
+"""Every differentiable operator as programs use it: compiled, checkpointed, autocast, frozen in part."""
 
 import pytest
 import torch
@@ -8,14 +8,17 @@ from torch.utils.checkpoint import checkpoint
 from titan_kernels.errors import UnsupportedError
 from titan_kernels.ops import rms_norm
 from titan_kernels.registry import ops
-from titan_kernels.testing import DEVICE, arguments
+from titan_kernels.testing import DEVICE, arguments, running
 
 OPS = [op for op in ops().values() if op.differentiable and not op.mutates]
 EACH = pytest.mark.parametrize("op", OPS, ids=[op.name for op in OPS])
 
 
-def call(op, dtype=torch.float32):
-    """The operator's first case: a function of its floating-point tensors, and these."""
+def call(op, dtype=torch.float32, every=False):
+    """The operator's first case: a function of its floating-point tensors, and these.
+
+    It returns the first result, or every one that has a gradient.
+    """
     args = arguments(next(case for case in op.cases() if not case.realistic), dtype)
     leaves, spec = pytree.tree_flatten(args)
     places = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor) and x.is_floating_point()]
@@ -25,7 +28,8 @@ def call(op, dtype=torch.float32):
         for place, x in zip(places, tensors, strict=True):
             filled[place] = x
         out = op(*pytree.tree_unflatten(filled, spec))
-        return out[0] if isinstance(out, (tuple, list)) else out
+        results = [each for each in pytree.tree_leaves(out) if isinstance(each, torch.Tensor)]
+        return [each for each in results if each.requires_grad] if every else results[0]
 
     return function, [leaves[i].detach().clone().requires_grad_() for i in places]
 
@@ -97,3 +101,84 @@ def test_gradients_of_a_checkpoint_can_be_recorded():
     y = checkpoint(rms_norm, x, use_reentrant=False)
     (recorded,) = torch.autograd.grad(y.sum(), x, create_graph=True)
     torch.testing.assert_close(recorded, torch.autograd.grad(rms_norm(x).sum(), x)[0])
+
+
+def offset(dy):
+    return torch.cat((dy.new_zeros(1), dy.flatten()))[1:].view(dy.shape)
+
+
+COTANGENTS = {
+    "expanded": lambda dy: dy.new_full((), 0.5).expand(dy.shape),
+    "expanded rows": lambda dy: dy[..., :1].expand(dy.shape),
+    "strided": lambda dy: dy.repeat_interleave(2, -1)[..., ::2],
+    "transposed": lambda dy: dy.permute(*range(dy.dim())[::-1]).contiguous().permute(*range(dy.dim())[::-1]),
+    "offset": offset,
+}
+
+
+def implementations():
+    return [
+        pytest.param(op, each.name, id=f"{op.name}-{each.name}") for op in OPS for each in op.implementations
+    ]
+
+
+@pytest.mark.parametrize(("op", "implementation"), implementations())
+def test_incoming_gradients_may_lie_anywhere(op, implementation):
+    function, tensors = call(op, every=True)
+    with running(implementation, seed=1):
+        outputs = function(*tensors)
+        random = [
+            torch.cos(torch.arange(y.numel(), device=DEVICE).to(y.dtype)).view(y.shape) for y in outputs
+        ]
+        for label, lay_out in COTANGENTS.items():
+            laid_out = [lay_out(dy) for dy in random]
+            dense = [dy.clone(memory_format=torch.contiguous_format) for dy in laid_out]
+            found, wanted = (
+                torch.autograd.grad(outputs, tensors, dys, retain_graph=True, allow_unused=True)
+                for dys in (laid_out, dense)
+            )
+            for one, other in zip(found, wanted, strict=True):
+                assert (one is None) == (other is None), label
+                # PyTorch's sums depend on the layout in their last bits, the kernels' do not.
+                exact = {} if implementation == "reference" else {"rtol": 0, "atol": 0}
+                if one is not None:
+                    torch.testing.assert_close(one, other, **exact, msg=label)
+
+
+def gradients(op, implementation, frozen=()):
+    """Of the first case, but for the inputs with these numbers; and the emulated launches."""
+    function, tensors = call(op, every=True)
+    for number in frozen:
+        tensors[number].requires_grad_(False)
+    wanted = [x for x in tensors if x.requires_grad]
+    with running(implementation, seed=1, count=True) as session:
+        outputs = function(*tensors)
+        before = 0 if session is None else len(session.launches)
+        dys = [torch.ones_like(y) for y in outputs]
+        found = iter(torch.autograd.grad(outputs, wanted, dys, allow_unused=True))
+    launches = [] if session is None else session.launches[before:]
+    return [next(found) if x.requires_grad else None for x in tensors], launches
+
+
+def stored(launches):
+    return sum(each.counters.global_store_sectors for each in launches)
+
+
+@pytest.mark.parametrize(("op", "implementation"), implementations())
+def test_gradients_that_nobody_needs_are_not_computed(op, implementation):
+    every, launches = gradients(op, implementation)
+    differentiable = [i for i, each in enumerate(every) if each is not None]
+    for i in differentiable if len(differentiable) > 1 else ():
+        found, fewer = gradients(op, implementation, frozen=set(range(len(every))) - {i})
+        assert torch.equal(found[i], every[i])
+        assert stored(fewer) < stored(launches) or not launches, f"input {i}"
+
+
+@pytest.mark.skipif(DEVICE.type != "cpu", reason="launches are listed by the emulator")
+@pytest.mark.parametrize("op", ["rms_norm", "add_rms_norm", "layer_norm", "add_layer_norm"])
+def test_frozen_parameters_have_no_sums(op):
+    args, op = arguments(ops()[op].cases()[0], torch.float32), ops()[op]
+    rows = 2 if op.name.startswith("add") else 1
+    frozen = range(rows, sum(isinstance(each, torch.Tensor) for each in args))
+    _, launches = gradients(op, "cuda", frozen)
+    assert [each.kernel for each in launches] == [f"{op.name.removeprefix('add_')}_backward_f32_aligned"]

@@ -33,7 +33,7 @@ def forward_truth(args: tuple[Any, ...], got: list[Tensor]) -> Truth:
 
 def backward_truth(args: tuple[Any, ...], got: list[Tensor]) -> Truth:
     """For the gradients of x and of the bias, if there is one; see :func:`forward_truth`."""
-    dy, bias, _, _, p, _ = args
+    dy, bias, _, _, p, *_ = args
     kept = dy.double() / (1.0 - p)
     dx = _nearest(got[0], kept, torch.zeros_like(kept), p)
     return _truth([dx] if bias is None else [dx, dx.flatten(0, -2).sum(0)], got)

@@ -61,7 +61,7 @@ def _given(*tensors: Tensor | None) -> tuple[int, ...]:
 
 
 def _rms_norm_backward(
-    dy: Tensor, x: Tensor, weight: Tensor | None, _rstd: Tensor, dsum: Tensor | None
+    dy: Tensor, x: Tensor, weight: Tensor | None, _rstd: Tensor, dsum: Tensor | None, _mask: object
 ) -> Derivative:
     """The sum with a residual of zeros is ``x``, and ``dsum`` is its gradient by other ways."""
     arguments = (x, torch.zeros_like(x), weight, _EPS)
@@ -69,13 +69,19 @@ def _rms_norm_backward(
 
 
 def _layer_norm_backward(
-    dy: Tensor, x: Tensor, weight: Tensor | None, bias: Tensor | None, _stats: Tensor, dsum: Tensor | None
+    dy: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    _stats: Tensor,
+    dsum: Tensor | None,
+    _mask: object,
 ) -> Derivative:
     arguments = (x, torch.zeros_like(x), weight, bias, _EPS)
     return Derivative(arguments, _given(x, None, weight, bias), (dy, dsum))
 
 
-def _glu_backward(dy: Tensor, gate: Tensor, up: Tensor | None, kind: str) -> Derivative:
+def _glu_backward(dy: Tensor, gate: Tensor, up: Tensor | None, kind: str, _mask: object) -> Derivative:
     return Derivative((gate, up, kind), _given(gate, up), (dy,))
 
 
@@ -160,7 +166,7 @@ def _dropout(
 
 
 def _dropout_backward(
-    dy: Tensor, bias: Tensor | None, _seed: Tensor, _offset: int, p: float, _dtype: torch.dtype | None
+    dy: Tensor, bias: Tensor | None, _seed: Tensor, _offset: int, p: float, *_: object
 ) -> Derivative:
     return Derivative((torch.zeros_like(dy), bias, None, p), _given(dy, bias), (dy,))
 

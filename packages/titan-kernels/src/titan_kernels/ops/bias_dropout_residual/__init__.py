@@ -7,11 +7,13 @@ computes it again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from titan_kernels import checks
 from titan_kernels.ops.bias_dropout_residual import cases, cuda, reference
 from titan_kernels.platforms import always, triton_implementation
 from titan_kernels.registry import Implementation, Op
@@ -69,18 +71,14 @@ def bias_dropout_residual(
 
 
 def _check(x: Tensor, bias: Tensor | None, residual: Tensor | None) -> None:
-    if x.dim() == 0 or not x.is_floating_point():
-        raise ValueError(f"x ({x.dtype}, shape {tuple(x.shape)}): it needs floating-point rows (..., D)")
-    if bias is not None and (bias.shape != x.shape[-1:] or bias.dtype not in (x.dtype, torch.float32)):
-        raise ValueError(
-            f"bias ({bias.dtype}, shape {tuple(bias.shape)}): it must have the shape ({x.shape[-1]},) "
-            f"and the dtype of x ({x.dtype}) or fp32"
-        )
-    if residual is not None and (residual.shape != x.shape or residual.dtype not in (x.dtype, torch.float32)):
-        raise ValueError(
-            f"residual ({residual.dtype}, shape {tuple(residual.shape)}): it must have the shape of x "
-            f"{tuple(x.shape)} and its dtype ({x.dtype}) or fp32"
-        )
+    checks.raise_problems(
+        [
+            *checks.row_problems("x", x),
+            *checks.parameter_problems("bias", bias, x),
+            *checks.like_problems("residual", residual, "x", x, fp32=True),
+            *checks.device_problems(x=x, bias=bias, residual=residual),
+        ]
+    )
 
 
 def _check_randomness(x: Tensor, p: float, seed: int | Tensor | None, offset: int) -> None:
@@ -114,12 +112,19 @@ def _fake(
 
 
 def _fake_backward(
-    dy: Tensor, bias: Tensor | None, seed: Tensor | None, offset: int, p: float, dtype: torch.dtype | None
-) -> tuple[Tensor, Tensor]:
-    dx = torch.empty_like(dy, dtype=dtype or dy.dtype, memory_format=torch.contiguous_format)
-    return dx, dy.new_empty(0) if bias is None else torch.empty_like(
-        bias, memory_format=torch.contiguous_format
-    )
+    dy: Tensor,
+    bias: Tensor | None,
+    seed: Tensor | None,
+    offset: int,
+    p: float,
+    dtype: torch.dtype | None,
+    output_mask: Sequence[bool],
+) -> tuple[Tensor | None, ...]:
+    def fresh(like: Tensor, dtype: torch.dtype) -> Tensor:
+        return torch.empty_like(like, dtype=dtype, memory_format=torch.contiguous_format)
+
+    dx = fresh(dy, dtype or dy.dtype) if output_mask[0] else None
+    return dx, fresh(bias, bias.dtype) if output_mask[1] and bias is not None else None
 
 
 BIAS_DROPOUT_RESIDUAL = Op(
@@ -136,7 +141,7 @@ BIAS_DROPOUT_RESIDUAL = Op(
 
 BIAS_DROPOUT_RESIDUAL_BACKWARD = Op(
     schema="bias_dropout_residual_backward(Tensor dy, Tensor? bias, Tensor? seed, SymInt offset, float p, "
-    "ScalarType? dtype) -> (Tensor, Tensor)",
+    "ScalarType? dtype, bool[2] output_mask) -> (Tensor?, Tensor?)",
     fake=_fake_backward,
     implementations=(
         Implementation("cuda", cuda.supports_backward, cuda.bias_dropout_residual_backward),
@@ -155,10 +160,11 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     bias, seed = ctx.saved_tensors
-    bias = bias if ctx.needs_input_grad[1] else None
-    dx, dbias = BIAS_DROPOUT_RESIDUAL_BACKWARD(dy, bias, seed, ctx.offset, ctx.p, ctx.dtype)
-    dresidual = dy if ctx.needs_input_grad[2] else None
-    return dx, None if bias is None else dbias, dresidual, None, None, None
+    mask, for_residual = ctx.needs_input_grad[:2], ctx.needs_input_grad[2]
+    dx = dbias = None
+    if any(mask):
+        dx, dbias = BIAS_DROPOUT_RESIDUAL_BACKWARD(dy, bias, seed, ctx.offset, ctx.p, ctx.dtype, mask)
+    return dx, dbias, dy if for_residual else None, None, None, None
 
 
 BIAS_DROPOUT_RESIDUAL.register_autograd(_backward, _save)

@@ -73,22 +73,27 @@ def _no_bias(m: Maker) -> tuple[Tensor, None, Tensor]:
 def backward_cases() -> list[Case]:
     """For ``titan::bias_dropout_residual_backward``."""
 
+    def case(label: str, make: Any, large: bool = False, bound: float = 1.02, dx: bool = True) -> Case:
+        def build(m: Maker) -> tuple[Any, ...]:
+            dy, bias, *rest = make(m)
+            return dy, bias, *rest, None, [dx, bias is not None]
+
+        return _case(label, build, large, bound)
+
     def full(m: Maker, rows: int, columns: int) -> tuple[Any, ...]:
-        return m.normal(rows, columns), m.normal(columns), _seed(m), 0, 0.1, None
+        return m.normal(rows, columns), m.normal(columns), _seed(m), 0, 0.1
 
     return [
-        *(_case(f"{r}x{n}", lambda m, r=r, n=n: full(m, r, n)) for r, n in _SHAPES),
-        _case("no bias", lambda m: (m.normal(9, 5001), None, _seed(m), 0, 0.3, None)),
-        _case("p 0", lambda m: (m.normal(9, 40), m.normal(40), None, 0, 0.0, None)),
-        _case("p 1", lambda m: (m.normal(9, 40), m.normal(40), None, 0, 1.0, None)),
-        _case("odd offset", lambda m: (m.normal(90, 41), m.normal(41), _seed(m), 7, 0.25, None)),
-        _case(
-            "fp32 bias",
-            lambda m: (m.normal(9, 132), m.normal(132, dtype=torch.float32), _seed(m), 0, 0.1, None),
-        ),
-        _case("many rows", lambda m: (m.normal(3000, 33), m.normal(33), _seed(m), 0, 0.1, None)),
-        _case("strided", lambda m: (m.normal(96, 6).t(), m.normal(96), _seed(m), 0, 0.1, None)),
-        *(_case(f"{r}x{n}", lambda m, r=r, n=n: full(m, r, n), True) for r, n in _REALISTIC),
-        *(_case(f"{r}x{n}", lambda m, r=r, n=n: full(m, r, n), True, 1.15) for r, n in _ODD),
-        _case("8192x2048 no bias", lambda m: (m.normal(8192, 2048), None, _seed(m), 0, 0.1, None), True),
+        *(case(f"{r}x{n}", lambda m, r=r, n=n: full(m, r, n)) for r, n in _SHAPES),
+        case("no bias", lambda m: (m.normal(9, 5001), None, _seed(m), 0, 0.3)),
+        case("bias only", lambda m: full(m, 90, 41), dx=False),
+        case("p 0", lambda m: (m.normal(9, 40), m.normal(40), None, 0, 0.0)),
+        case("p 1", lambda m: (m.normal(9, 40), m.normal(40), None, 0, 1.0)),
+        case("odd offset", lambda m: (m.normal(90, 41), m.normal(41), _seed(m), 7, 0.25)),
+        case("fp32 bias", lambda m: (m.normal(9, 132), m.normal(132, dtype=torch.float32), _seed(m), 0, 0.1)),
+        case("many rows", lambda m: (m.normal(3000, 33), m.normal(33), _seed(m), 0, 0.1)),
+        case("strided", lambda m: (m.normal(96, 6).t(), m.normal(96), _seed(m), 0, 0.1)),
+        *(case(f"{r}x{n}", lambda m, r=r, n=n: full(m, r, n), True) for r, n in _REALISTIC),
+        *(case(f"{r}x{n}", lambda m, r=r, n=n: full(m, r, n), True, 1.15) for r, n in _ODD),
+        case("8192x2048 no bias", lambda m: (m.normal(8192, 2048), None, _seed(m), 0, 0.1), True),
     ]

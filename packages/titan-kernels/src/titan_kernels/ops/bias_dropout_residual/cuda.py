@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -39,7 +40,13 @@ def supports(
 
 
 def supports_backward(
-    dy: Tensor, bias: Tensor | None, seed: Tensor | None, offset: int, p: float, dtype: torch.dtype | None
+    dy: Tensor,
+    bias: Tensor | None,
+    seed: Tensor | None,
+    offset: int,
+    p: float,
+    dtype: torch.dtype | None,
+    output_mask: Sequence[bool],
 ) -> Verdict:
     """Whether :func:`bias_dropout_residual_backward` serves the call."""
     narrow = dtype or dy.dtype
@@ -121,26 +128,29 @@ def bias_dropout_residual(
 
 
 def bias_dropout_residual_backward(
-    dy: Tensor, bias: Tensor | None, seed: Tensor | None, offset: int, p: float, dtype: torch.dtype | None
-) -> tuple[Tensor, Tensor]:
-    """Gradients of x and the bias; the bias's is summed per block, then over the blocks."""
-    rows = as_rows(dy)
-    dx = torch.empty_like(rows, dtype=dtype or dy.dtype)
-    threads = _FORWARD_THREADS if bias is None else _BACKWARD_THREADS
-    plan = _plan(dy, _wider(dy.dtype, dx.dtype), bias is not None, threads)
-    partial = None if bias is None else rows.new_empty((plan.grid[1], plan.columns), dtype=torch.float32)
+    dy: Tensor,
+    bias: Tensor | None,
+    seed: Tensor | None,
+    offset: int,
+    p: float,
+    dtype: torch.dtype | None,
+    output_mask: Sequence[bool],
+) -> tuple[Tensor | None, Tensor | None]:
+    """Gradients of x and the bias, as far as wanted; the bias's is summed per block, then over the blocks."""
+    rows, narrow, (_, with_bias) = as_rows(dy), dtype or dy.dtype, output_mask
+    dx = torch.empty_like(rows, dtype=narrow) if output_mask[0] else None
+    threads = _BACKWARD_THREADS if with_bias else _FORWARD_THREADS
+    plan = _plan(dy, _wider(dy.dtype, narrow), with_bias, threads)
+    partial = rows.new_empty((plan.grid[1], plan.columns), dtype=torch.float32) if with_bias else None
     launch(
         _UNIT,
-        f"bias_dropout_residual_backward_{suffix(dy.dtype)}_{suffix(dx.dtype)}",
+        f"bias_dropout_residual_backward_{suffix(dy.dtype)}_{suffix(narrow)}",
         plan.grid,
         plan.block,
         (rows, dx, partial, *_randomness(plan, dy, seed, offset, p)),
-        shared=0 if bias is None else _shared(plan, plan.block[1]),
+        shared=_shared(plan, plan.block[1]) if with_bias else 0,
     )
-    dx = dx.view(dy.shape)
-    if bias is None or partial is None:
-        return dx, dy.new_empty(0)
-    return dx, column_sum(_UNIT, partial, bias)
+    return None if dx is None else dx.view(dy.shape), column_sum(_UNIT, partial, bias)
 
 
 def _randomness(

@@ -114,7 +114,8 @@ __device__ __forceinline__ void forward(Global<const T> x, Global<const T> bias,
   });
 }
 
-// dx, and per block the sums of dx over its rows, which column_sum() adds up over the blocks.
+// dx, and per block the sums of dx over its rows, which column_sum() adds up over the blocks.  Either may be
+// absent.
 template <class R, class T>
 __device__ __forceinline__ void backward(Global<const R> dy, Global<T> dx, Global<float> partial,
                                          Global<const i64> seed, i64 total, int n, i64 offset, i64 threshold,
@@ -130,7 +131,7 @@ __device__ __forceinline__ void backward(Global<const R> dy, Global<T> dx, Globa
     dropout.apply(first + s.begin, v);
 #pragma unroll
     for (int j = 0; j < W; ++j) sums[j] += v[j];
-    Row<T, W>(dx + first, count).store(s, v);
+    if (dx) Row<T, W>(dx + first, count).store(s, v);
   });
   if (!partial) return;
   const TransposedRow<float, W> mine(shared + threadIdx.y * W * stride, stride);

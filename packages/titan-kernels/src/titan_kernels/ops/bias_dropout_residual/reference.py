@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -92,10 +94,21 @@ def bias_dropout_residual(
 
 
 def bias_dropout_residual_backward(
-    dy: Tensor, bias: Tensor | None, seed: Tensor | None, offset: int, p: float, dtype: torch.dtype | None
-) -> tuple[Tensor, Tensor]:
-    """Gradients of x, in ``dtype`` or that of dy, and of the bias; that of the residual is dy itself."""
+    dy: Tensor,
+    bias: Tensor | None,
+    seed: Tensor | None,
+    offset: int,
+    p: float,
+    dtype: torch.dtype | None,
+    output_mask: Sequence[bool],
+) -> tuple[Tensor | None, Tensor | None]:
+    """Gradients of x, in ``dtype`` or that of dy, and of the bias; that of the residual is dy itself.
+
+    ``output_mask`` says which of the two are wanted.
+    """
     dx = dy.to(compute_dtype(dy.dtype)) * scale(p)
     dx = torch.where(keep_mask(dy.shape, seed, offset, p, dy.device), dx, 0.0)
-    dbias = dy.new_empty(0) if bias is None else dx.unsqueeze(0).flatten(0, -2).sum(0).to(bias.dtype)
-    return dx.to(dtype or dy.dtype).contiguous(), dbias
+    dbias = None
+    if output_mask[1] and bias is not None:
+        dbias = dx.unsqueeze(0).flatten(0, -2).sum(0).to(bias.dtype)
+    return dx.to(dtype or dy.dtype).contiguous() if output_mask[0] else None, dbias

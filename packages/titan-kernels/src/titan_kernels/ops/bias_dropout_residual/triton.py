@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import triton
 import triton.language as tl
@@ -76,13 +78,21 @@ def bias_dropout_residual(
 
 
 def bias_dropout_residual_backward(
-    dy: Tensor, bias: Tensor | None, seed: Tensor | None, offset: int, p: float, dtype: torch.dtype | None
-) -> tuple[Tensor, Tensor]:
-    """Gradients of x and the bias; the bias's is PyTorch's sum over the fp32 gradient."""
+    dy: Tensor,
+    bias: Tensor | None,
+    seed: Tensor | None,
+    offset: int,
+    p: float,
+    dtype: torch.dtype | None,
+    output_mask: Sequence[bool],
+) -> tuple[Tensor | None, Tensor | None]:
+    """Gradients of x and the bias, as far as wanted; the bias's is PyTorch's sum over the fp32 gradient."""
     narrow = dtype or dy.dtype
     wide = torch.empty_like(
-        dy, dtype=narrow if bias is None else torch.float32, memory_format=torch.contiguous_format
+        dy, dtype=torch.float32 if output_mask[1] else narrow, memory_format=torch.contiguous_format
     )
     _run(dy.contiguous(), None, None, wide, seed, offset, p)
-    dbias = dy.new_empty(0) if bias is None else wide.unsqueeze(0).flatten(0, -2).sum(0).to(bias.dtype)
-    return wide.to(narrow), dbias
+    dbias = None
+    if output_mask[1] and bias is not None:
+        dbias = wide.unsqueeze(0).flatten(0, -2).sum(0).to(bias.dtype)
+    return wide.to(narrow) if output_mask[0] else None, dbias

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from titan_kernels import checks
 from titan_kernels.ops.glu import cases, cuda, reference
 from titan_kernels.platforms import always, triton_implementation
 from titan_kernels.registry import Implementation, Op
@@ -76,20 +77,17 @@ def relu2(x: Tensor) -> Tensor:
 
 
 def _glu(gate: Tensor, up: Tensor | None, kind: str) -> Tensor:
-    if gate.dim() == 0 or not gate.is_floating_point():
-        raise ValueError(
-            f"gate ({gate.dtype}, shape {tuple(gate.shape)}): it needs floating-point rows (..., F)"
-        )
-    if up is None and gate.shape[-1] % 2:
-        raise ValueError(
+    problems = [
+        *checks.row_problems("gate", gate, "(..., F)"),
+        *checks.like_problems("up", up, "gate", gate),
+        *checks.device_problems(gate=gate, up=up),
+    ]
+    if up is None and gate.dim() > 0 and gate.shape[-1] % 2:
+        problems.append(
             f"gate (shape {tuple(gate.shape)}): without up it must hold two halves, (..., 2F); "
             "pass up otherwise"
         )
-    if up is not None and (up.shape != gate.shape or up.dtype != gate.dtype):
-        raise ValueError(
-            f"up ({up.dtype}, shape {tuple(up.shape)}): it must be like gate "
-            f"({gate.dtype}, shape {tuple(gate.shape)})"
-        )
+    checks.raise_problems(problems)
     y: Tensor = GLU(gate, up, kind)
     return y
 
@@ -114,8 +112,9 @@ GLU = Op(
 )
 
 GLU_BACKWARD = Op(
-    schema="glu_backward(Tensor dy, Tensor gate, Tensor? up, str kind) -> (Tensor, Tensor)",
-    fake=lambda dy, gate, up, kind: (_empty(gate), gate.new_empty(0) if up is None else _empty(gate)),
+    schema="glu_backward(Tensor dy, Tensor gate, Tensor? up, str kind, bool[2] output_mask)"
+    " -> (Tensor?, Tensor?)",
+    fake=lambda dy, gate, up, kind, mask: tuple(_empty(gate) if wanted else None for wanted in mask),
     implementations=(
         Implementation("cuda", cuda.supports_backward, cuda.glu_backward),
         triton_implementation(_TRITON, "glu_backward"),
@@ -152,10 +151,9 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(gate, up)
 
 
-def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor | None, None]:
+def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     gate, up = ctx.saved_tensors
-    dgate, dup = GLU_BACKWARD(dy, gate, up, ctx.kind)
-    return dgate, None if up is None else dup, None
+    return *GLU_BACKWARD(dy, gate, up, ctx.kind, ctx.needs_input_grad[:2]), None
 
 
 def _save_relu2(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:

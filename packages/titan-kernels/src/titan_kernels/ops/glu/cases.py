@@ -44,11 +44,14 @@ def _shifted(m: Maker, rows: int, columns: int) -> tuple[Tensor, ...]:
 
 
 def _arguments(backward: bool) -> list[Case]:
-    def case(label: str, make: Any, kind: str = "silu", large: bool = False) -> Case:
+    def case(
+        label: str, make: Any, kind: str = "silu", large: bool = False, wanted: str = "dgate, dup"
+    ) -> Case:
         def build(m: Maker) -> tuple[Any, ...]:
             gate, up = make(m)
             shape = (*gate.shape[:-1], gate.shape[-1] // 2) if up is None else gate.shape
-            return (m.normal(*shape), gate, up, kind) if backward else (gate, up, kind)
+            mask = ["dgate" in wanted, up is not None and "dup" in wanted]
+            return (m.normal(*shape), gate, up, kind, mask) if backward else (gate, up, kind)
 
         return Case(label, build, large)
 
@@ -63,6 +66,8 @@ def _arguments(backward: bool) -> list[Case]:
         case("strided", lambda m: (m.normal(96, 6).t(), m.normal(6, 96))),
         case("unaligned", lambda m: _unaligned(m, 4, 97)),
         case("shifted rows", lambda m: _shifted(m, 4, 97)),
+        *(case(f"{wanted} only", lambda m: _shifted(m, 4, 97), wanted=wanted)
+          for wanted in ("dgate", "dup") if backward),
         *(case(f"{r}x{n}", lambda m, r=r, n=n: _pair(m, r, n), large=True) for r, n in (*_REALISTIC, _ODD)),
         *(case(f"packed {r}x{n}", lambda m, r=r, n=n: _packed(m, r, n), large=True) for r, n in _REALISTIC),
     ]  # fmt: skip

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from titan_kernels.flat import FLAT_THREADS, flat_grid, flat_rows_geometry
 from titan_kernels.launch import launch
-from titan_kernels.ops.glu.matrices import halves, matrix, one_row_if_contiguous
+from titan_kernels.ops.glu.matrices import gradients, halves, matrix, one_row_if_contiguous
 from titan_kernels.platforms import cuda_ready, suffix
 from titan_kernels.registry import Verdict, no
 
@@ -36,7 +38,9 @@ def supports(gate: Tensor, up: Tensor | None, kind: str) -> Verdict:
     return _supports(gate, up)
 
 
-def supports_backward(dy: Tensor, gate: Tensor, up: Tensor | None, kind: str) -> Verdict:
+def supports_backward(
+    dy: Tensor, gate: Tensor, up: Tensor | None, kind: str, output_mask: Sequence[bool]
+) -> Verdict:
     """Whether :func:`glu_backward` serves the call."""
     return _supports(gate, up, dy)
 
@@ -63,16 +67,17 @@ def glu(gate: Tensor, up: Tensor | None, kind: str) -> Tensor:
     return y
 
 
-def glu_backward(dy: Tensor, gate: Tensor, up: Tensor | None, kind: str) -> tuple[Tensor, Tensor]:
-    """Gradients of gate and up, or of the packed tensor as a whole."""
-    dgate = torch.empty_like(gate, memory_format=torch.contiguous_format)
-    dup = None if up is None else torch.empty_like(dgate)
-    d, g, u, dg, du = one_row_if_contiguous(matrix(dy), *halves(gate, up), *halves(dgate, dup))
+def glu_backward(
+    dy: Tensor, gate: Tensor, up: Tensor | None, kind: str, output_mask: Sequence[bool]
+) -> tuple[Tensor | None, ...]:
+    """Gradients of gate and up, as far as wanted, or of the packed tensor as a whole."""
+    whole, parts = gradients(gate, up, output_mask)
+    d, g, u = one_row_if_contiguous(matrix(dy), *halves(gate, up))
     rows, columns = g.shape
     grid, block = flat_rows_geometry(rows, columns, g.dtype, g.device)
-    args = (d, g, u, dg, du, rows, columns, d.stride(0), g.stride(0), u.stride(0), dg.stride(0))
+    args = (d, g, u, *parts, rows, columns, d.stride(0), g.stride(0), u.stride(0), gate.shape[-1])
     launch(_UNIT, f"glu_backward_{kind}_{suffix(g.dtype)}", grid, block, args)
-    return dgate, gate.new_empty(0) if dup is None else dup
+    return whole
 
 
 def relu2(x: Tensor) -> Tensor:

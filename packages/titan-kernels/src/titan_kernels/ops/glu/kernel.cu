@@ -66,13 +66,14 @@ __device__ __forceinline__ void forward(Global<const T> gate, Global<const T> up
   }
 }
 
+// Either gradient may be absent.
 template <class Activation, class T>
 __device__ __forceinline__ void backward(Global<const T> dy, Global<const T> gate, Global<const T> up,
                                          Global<T> dgate, Global<T> dup, i64 rows, i64 n, i64 dy_stride,
                                          i64 gate_stride, i64 up_stride, i64 out_stride) {
   for (i64 row = blockIdx.y; row < rows; row += gridDim.y) {
     const Global<const T> d = dy + row * dy_stride, g = gate + row * gate_stride, u = up + row * up_stride;
-    const Global<T> dg = dgate + row * out_stride, du = dup + row * out_stride;
+    const Global<T> dg = dgate ? dgate + row * out_stride : dgate, du = dup ? dup + row * out_stride : dup;
     Flat<WIDTH<T>>(n, d, g, u, dg, du).for_each([&](auto width, i64 i) {
       float a[width.value], b[width.value], c[width.value];
       load_floats(d, i, a);
@@ -84,8 +85,8 @@ __device__ __forceinline__ void backward(Global<const T> dy, Global<const T> gat
         b[j] = a[j] * c[j] * activated.slope;
         c[j] = a[j] * activated.value;
       }
-      store_floats(dg, i, b);
-      store_floats(du, i, c);
+      if (dgate) store_floats(dg, i, b);
+      if (dup) store_floats(du, i, c);
     });
   }
 }

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import torch
 from torch import Tensor
 
-__all__ = ["halves", "matrix", "one_row_if_contiguous"]
+__all__ = ["gradients", "halves", "matrix", "one_row_if_contiguous"]
 
 
 def matrix(x: Tensor) -> Tensor:
@@ -25,3 +28,18 @@ def one_row_if_contiguous(*matrices: Tensor) -> tuple[Tensor, ...]:
     """The same matrices, as single rows where all of them are contiguous."""
     contiguous = all(each.is_contiguous() for each in matrices)
     return tuple(each.view(1, -1) for each in matrices) if contiguous else matrices
+
+
+def gradients(
+    gate: Tensor, up: Tensor | None, output_mask: Sequence[bool]
+) -> tuple[tuple[Tensor | None, ...], tuple[Tensor | None, ...]]:
+    """Memory for the gradients that are wanted: as the backward returns them, and of gate and up.
+
+    They lie in contiguous tensors shaped like ``gate``, so ``gate.shape[-1]`` is the stride of their rows.
+    """
+    whole = tuple(
+        torch.empty_like(gate, memory_format=torch.contiguous_format) if wanted else None
+        for wanted in output_mask
+    )
+    packed = whole[0] if up is None else None
+    return whole, whole if packed is None else halves(packed, None)

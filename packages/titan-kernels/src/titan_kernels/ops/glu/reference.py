@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -53,13 +53,17 @@ def glu(gate: Tensor, up: Tensor | None, kind: str) -> Tensor:
     return (_ACTIVATIONS[kind](g)[0] * u).to(gate.dtype).contiguous()
 
 
-def glu_backward(dy: Tensor, gate: Tensor, up: Tensor | None, kind: str) -> tuple[Tensor, Tensor]:
-    """Gradients of gate and up; without ``up``, that of the packed tensor and an empty one."""
+def glu_backward(
+    dy: Tensor, gate: Tensor, up: Tensor | None, kind: str, output_mask: Sequence[bool]
+) -> tuple[Tensor | None, Tensor | None]:
+    """Gradients of gate and up, as far as ``output_mask`` wants them, or of the packed tensor as a whole."""
     g, u = _halves(gate, up)
     value, slope = _ACTIVATIONS[kind](g)
     grad = dy.to(g.dtype)
     dgate, dup = ((grad * each).to(gate.dtype).contiguous() for each in (u * slope, value))
-    return (torch.cat((dgate, dup), dim=-1), gate.new_empty(0)) if up is None else (dgate, dup)
+    if up is None:
+        return torch.cat((dgate, dup), dim=-1), None
+    return dgate if output_mask[0] else None, dup if output_mask[1] else None
 
 
 def relu2(x: Tensor) -> Tensor:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from titan_kernels.ops.glu.matrices import halves, matrix, one_row_if_contiguous
+from titan_kernels.ops.glu.matrices import gradients, halves, matrix, one_row_if_contiguous
 
 __all__ = ["glu", "glu_backward", "relu2", "relu2_backward"]
 
@@ -57,17 +59,19 @@ def _forward_kernel(  # type: ignore[no-untyped-def]
 @triton.jit
 def _backward_kernel(  # type: ignore[no-untyped-def]
     dy, gate, up, dgate, dup, n, dy_stride, gate_stride, up_stride, out_stride,
-    KIND: tl.constexpr, GATED: tl.constexpr, BLOCK: tl.constexpr,
+    KIND: tl.constexpr, GATED: tl.constexpr, DGATE: tl.constexpr, DUP: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row, at = _place(n, BLOCK)
     inside = at < n
     d = tl.load(dy + row * dy_stride + at, mask=inside, other=0.0).to(tl.float32)
     g = tl.load(gate + row * gate_stride + at, mask=inside, other=0.0).to(tl.float32)
     value, slope = _activation(g, KIND)
-    if GATED:
+    if DUP:
         tl.store(dup + row * out_stride + at, (d * value).to(dup.dtype.element_ty), mask=inside)
+    if GATED:
         d *= tl.load(up + row * up_stride + at, mask=inside, other=0.0).to(tl.float32)
-    tl.store(dgate + row * out_stride + at, (d * slope).to(dgate.dtype.element_ty), mask=inside)
+    if DGATE:
+        tl.store(dgate + row * out_stride + at, (d * slope).to(dgate.dtype.element_ty), mask=inside)
 
 
 def glu(gate: Tensor, up: Tensor | None, kind: str) -> Tensor:
@@ -78,13 +82,13 @@ def glu(gate: Tensor, up: Tensor | None, kind: str) -> Tensor:
     return y
 
 
-def glu_backward(dy: Tensor, gate: Tensor, up: Tensor | None, kind: str) -> tuple[Tensor, Tensor]:
-    """Gradients of gate and up, or of the packed tensor as a whole."""
-    dgate = torch.empty_like(gate, memory_format=torch.contiguous_format)
-    dup = None if up is None else torch.empty_like(dgate)
-    matrices = matrix(dy), *halves(gate, up), *halves(dgate, dup)
-    _backward(one_row_if_contiguous(*matrices), kind, gated=True)
-    return dgate, gate.new_empty(0) if dup is None else dup
+def glu_backward(
+    dy: Tensor, gate: Tensor, up: Tensor | None, kind: str, output_mask: Sequence[bool]
+) -> tuple[Tensor | None, ...]:
+    """Gradients of gate and up, as far as wanted, or of the packed tensor as a whole."""
+    whole, parts = gradients(gate, up, output_mask)
+    _backward(one_row_if_contiguous(matrix(dy), *halves(gate, up)), parts, gate.shape[-1], kind, gated=True)
+    return whole
 
 
 def relu2(x: Tensor) -> Tensor:
@@ -98,8 +102,8 @@ def relu2(x: Tensor) -> Tensor:
 def relu2_backward(dy: Tensor, x: Tensor) -> Tensor:
     """Gradient of x."""
     dx = torch.empty_like(x, memory_format=torch.contiguous_format)
-    d, row, out = (each.contiguous().view(1, -1) for each in (dy, x, dx))
-    _backward((d, row, row, out, out), "relu2", gated=False)
+    d, row = (each.contiguous().view(1, -1) for each in (dy, x))
+    _backward((d, row, row), (dx, None), x.numel(), "relu2", gated=False)
     return dx
 
 
@@ -111,12 +115,17 @@ def _forward(matrices: tuple[Tensor, ...], y: Tensor, kind: str, gated: bool) ->
         _forward_kernel[_grid(gate)](gate, up, y, gate.shape[1], *strides, kind, gated, _BLOCK)
 
 
-def _backward(matrices: tuple[Tensor, ...], kind: str, gated: bool) -> None:
-    """Dy, gate, up, dgate, dup; the last two are written."""
+def _backward(
+    matrices: tuple[Tensor, ...], out: tuple[Tensor | None, ...], out_stride: int, kind: str, gated: bool
+) -> None:
+    """Dy, gate, up -> dgate, dup, as far as there is memory for them."""
     gate = matrices[1]
     if gate.numel():
-        strides = (each.stride(0) for each in matrices[:4])
-        _backward_kernel[_grid(gate)](*matrices, gate.shape[1], *strides, kind, gated, _BLOCK)
+        strides = (each.stride(0) for each in matrices)
+        _backward_kernel[_grid(gate)](
+            *matrices, *(gate if each is None else each for each in out), gate.shape[1], *strides, out_stride,
+            kind, gated, *(each is not None for each in out), _BLOCK,
+        )  # fmt: skip
 
 
 def _grid(x: Tensor) -> tuple[int]:

@@ -11,7 +11,7 @@ from typing import Any, overload
 import torch
 from torch import Tensor
 
-from titan_kernels import columns
+from titan_kernels import checks, columns
 from titan_kernels.numerics import compute_dtype
 from titan_kernels.ops.layer_norm import cases, cuda, reference
 from titan_kernels.platforms import always, triton_implementation, triton_row
@@ -55,15 +55,16 @@ def layer_norm(
         weight: (D), in the dtype of ``x`` or fp32; no scaling when absent.
         bias: (D), in the dtype of ``x`` or fp32; no shift when absent.
         residual: (..., D), added to ``x`` first; the sum is rounded to the dtype of ``x``.
-        eps: Added to the variance.
+        eps: Added to the variance; not negative.
 
     Returns:
         The normalised tensor, shaped and typed like ``x``; with a residual also the sum.
 
     Raises:
-        ValueError: Shapes or dtypes do not fit together.
+        ValueError: Shapes, dtypes or devices do not fit together, or ``eps`` is negative; says all that is
+            wrong.
     """
-    _check(x, weight, bias, residual)
+    _check(x, weight, bias, residual, eps)
     if residual is None:
         y: Tensor = LAYER_NORM(x, weight, bias, eps)[0]
         return y
@@ -71,23 +72,19 @@ def layer_norm(
     return y, total
 
 
-def _check(x: Tensor, weight: Tensor | None, bias: Tensor | None, residual: Tensor | None) -> None:
-    if x.dim() == 0 or not x.is_floating_point():
-        raise ValueError(f"x ({x.dtype}, shape {tuple(x.shape)}): it needs floating-point rows (..., D)")
-    for name, each in (("weight", weight), ("bias", bias)):
-        if each is None:
-            continue
-        if each.shape != x.shape[-1:]:
-            raise ValueError(f"{name} (shape {tuple(each.shape)}): it must have the shape ({x.shape[-1]},)")
-        if each.dtype not in (x.dtype, torch.float32):
-            raise ValueError(
-                f"{name} ({each.dtype}): it must have the dtype of x ({x.dtype}) or torch.float32"
-            )
-    if residual is not None and (residual.shape != x.shape or residual.dtype != x.dtype):
-        raise ValueError(
-            f"residual ({residual.dtype}, shape {tuple(residual.shape)}): it must be like x "
-            f"({x.dtype}, shape {tuple(x.shape)})"
-        )
+def _check(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, residual: Tensor | None, eps: float
+) -> None:
+    checks.raise_problems(
+        [
+            *checks.row_problems("x", x),
+            *checks.parameter_problems("weight", weight, x),
+            *checks.parameter_problems("bias", bias, x),
+            *checks.like_problems("residual", residual, "x", x),
+            *checks.device_problems(x=x, weight=weight, bias=bias, residual=residual),
+            *checks.eps_problems(eps),
+        ]
+    )
 
 
 def _statistics(x: Tensor) -> Tensor:
@@ -96,10 +93,6 @@ def _statistics(x: Tensor) -> Tensor:
 
 def _empty(x: Tensor) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
-
-
-def _gradient(parameter: Tensor | None, x: Tensor) -> Tensor:
-    return x.new_empty(0) if parameter is None else _empty(parameter)
 
 
 LAYER_NORM = Op(
@@ -131,8 +124,10 @@ ADD_LAYER_NORM = Op(
 
 LAYER_NORM_BACKWARD = Op(
     schema="layer_norm_backward(Tensor dy, Tensor x, Tensor? weight, Tensor? bias, Tensor statistics,"
-    " Tensor? dsum) -> (Tensor, Tensor, Tensor)",
-    fake=lambda dy, x, weight, bias, statistics, dsum: (_empty(x), _gradient(weight, x), _gradient(bias, x)),
+    " Tensor? dsum, bool[3] output_mask) -> (Tensor?, Tensor?, Tensor?)",
+    fake=lambda dy, x, weight, bias, statistics, dsum, mask: tuple(
+        _empty(each) if wanted else None for each, wanted in zip((x, weight, bias), mask, strict=True)
+    ),
     implementations=(
         Implementation("cuda", cuda.supports_backward, cuda.layer_norm_backward),
         triton_implementation(_TRITON, "layer_norm_backward", triton_row),
@@ -152,19 +147,10 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
     ctx.set_materialize_grads(False)
 
 
-def _gradients(
-    ctx: Any, dy: Tensor, dsum: Tensor | None, needs_bias: bool
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    x, weight, bias, statistics = ctx.saved_tensors
-    bias = bias if needs_bias else None
-    dx, dweight, dbias = LAYER_NORM_BACKWARD(dy, x, weight, bias, statistics, dsum)
-    return dx, None if weight is None else dweight, None if bias is None else dbias
-
-
 def _backward(ctx: Any, dy: Tensor | None, _statistics: None) -> tuple[Tensor | None, ...]:
     if dy is None:
         return (None,) * 4
-    return (*_gradients(ctx, dy, None, ctx.needs_input_grad[2]), None)
+    return *LAYER_NORM_BACKWARD(dy, *ctx.saved_tensors, None, ctx.needs_input_grad[:3]), None
 
 
 def _save_add(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -180,7 +166,9 @@ def _backward_add(
 ) -> tuple[Tensor | None, ...]:
     if dy is None:
         return dsum, dsum, None, None, None
-    dx, dweight, dbias = _gradients(ctx, dy, dsum, ctx.needs_input_grad[3])
+    for_x, for_residual, *for_parameters, _ = ctx.needs_input_grad
+    mask = for_x or for_residual, *for_parameters
+    dx, dweight, dbias = LAYER_NORM_BACKWARD(dy, *ctx.saved_tensors, dsum, mask)
     return dx, dx, dweight, dbias, None
 
 

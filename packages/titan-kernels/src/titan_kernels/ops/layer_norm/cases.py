@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -82,22 +83,40 @@ def add_cases() -> list[Case]:
     return _shaped(make, 1.02)
 
 
+def _backward(
+    m: Maker,
+    rows: int,
+    columns: int,
+    given: str = "weight, bias",
+    dsum: bool = True,
+    wanted: str = "dx, dweight, dbias",
+) -> tuple[Any, ...]:
+    x, (w, b) = _rows(m, rows, columns), _parameters(m, columns)
+    _, statistics = m.derived(reference.layer_norm, x, w, b, _EPS)
+    mask = ["dx" in wanted, *(name in given and f"d{name}" in wanted for name in ("weight", "bias"))]
+    parameters = w if "weight" in given else None, b if "bias" in given else None
+    return (
+        m.normal(rows, columns),
+        x,
+        *parameters,
+        statistics,
+        m.normal(rows, columns) if dsum else None,
+        mask,
+    )
+
+
 def backward_cases() -> list[Case]:
     """For ``titan::layer_norm_backward``, with and without ``dsum``."""
-
-    def make(
-        m: Maker, rows: int, columns: int, weight: bool = True, bias: bool = True, dsum: bool = True
-    ) -> tuple[Any, ...]:
-        x, (w, b) = _rows(m, rows, columns), _parameters(m, columns)
-        _, statistics = m.derived(reference.layer_norm, x, w, b, _EPS)
-        given = w if weight else None, b if bias else None
-        return m.normal(rows, columns), x, *given, statistics, m.normal(rows, columns) if dsum else None
-
     return [
         # The partial sums of one or two blocks per multiprocessor come on top.
-        *_shaped(make, 1.02),
-        Case("no parameters", lambda m: make(m, 5, 96, weight=False, bias=False)),
-        Case("no weight", lambda m: make(m, 5, 97, weight=False)),
-        Case("no bias", lambda m: make(m, 5, 96, bias=False)),
-        Case("no dsum", lambda m: make(m, 300, 130, dsum=False)),
+        *_shaped(_backward, 1.02),
+        Case("no parameters", lambda m: _backward(m, 5, 96, given="")),
+        Case("no weight", lambda m: _backward(m, 5, 97, given="bias")),
+        Case("no bias", lambda m: _backward(m, 5, 96, given="weight")),
+        Case("no dsum", lambda m: _backward(m, 300, 130, dsum=False)),
+        *(
+            Case(f"{n} columns, {wanted} only", partial(_backward, rows=40, columns=n, wanted=wanted))
+            for n in (96, 97)
+            for wanted in ("dx", "dweight", "dbias")
+        ),
     ]

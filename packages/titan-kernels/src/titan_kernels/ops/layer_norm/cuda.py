@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -46,6 +48,7 @@ def supports_backward(
     bias: Tensor | None,
     statistics: Tensor,
     dsum: Tensor | None,
+    output_mask: Sequence[bool],
 ) -> Verdict:
     """Whether :func:`layer_norm_backward` serves the call."""
     return _plan(x, sums=2).supports(x, (weight, bias), (dy, dsum))
@@ -90,15 +93,16 @@ def layer_norm_backward(
     bias: Tensor | None,
     statistics: Tensor,
     dsum: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of x and the parameters; those of the parameters summed per block, then over the blocks."""
+    output_mask: Sequence[bool],
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Gradients of x and the parameters, as far as wanted; sums are per block, then over the blocks."""
     rows, grad, plan = as_rows(x), as_rows(dy), _plan(x, sums=2)
     passed = None if dsum is None else as_rows(dsum)
     grid = plan.grid(rows.shape[0], x.device)
-    dx = torch.empty_like(rows)
+    dx = torch.empty_like(rows) if output_mask[0] else None
     sums = [
-        None if each is None else rows.new_empty((grid, rows.shape[1]), dtype=torch.float32)
-        for each in (weight, bias)
+        rows.new_empty((grid, rows.shape[1]), dtype=torch.float32) if wanted else None
+        for wanted in output_mask[1:]
     ]
     given = (*pointers(weight, x), as_rows(statistics))  # read in pairs
     launch(
@@ -109,10 +113,5 @@ def layer_norm_backward(
         (grad, rows, *given, passed, dx, *sums, *rows.shape, plan.stride),
         shared=plan.shared,
     )
-    return dx.view(x.shape), _parameter_gradient(weight, sums[0], x), _parameter_gradient(bias, sums[1], x)
-
-
-def _parameter_gradient(parameter: Tensor | None, sums: Tensor | None, x: Tensor) -> Tensor:
-    if parameter is None or sums is None:
-        return x.new_empty(0)
-    return column_sum(_UNIT, sums, parameter)
+    dweight, dbias = (column_sum(_UNIT, *each) for each in zip(sums, (weight, bias), strict=True))
+    return None if dx is None else dx.view(x.shape), dweight, dbias

@@ -73,7 +73,7 @@ __device__ __forceinline__ void forward(Global<const T> x, Global<const T> resid
 
 // Backward: with g = dy * weight and xhat = (x - mean) * rstd,
 // dx = rstd * (g - mean(g) - xhat * mean(g * xhat)) + dsum; and per block the sums of dy * xhat and dy over
-// its rows, which column_sum() adds up over the blocks.
+// its rows, which column_sum() adds up over the blocks.  Each may be absent.
 template <class T, bool ALIGNED>
 __device__ __forceinline__ void backward(Global<const T> dy, Global<const T> x, Parameter<T> weight,
                                          Global<const float> moments, Global<const T> dsum, Global<T> dx,
@@ -121,6 +121,7 @@ __device__ __forceinline__ void backward(Global<const T> dy, Global<const T> x, 
     reduce.operator()<Sum>(dots);
     // Rows shift against each other, so the next row's sums in shared memory belong to other threads.
     if (!ALIGNED) __syncthreads();
+    if (!dx) continue;
 #pragma unroll
     for (int i = 0; i < L::SLOTS; ++i) {
       const Slot s = L::slot(in, i);

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -40,19 +42,23 @@ def layer_norm_backward(
     bias: Tensor | None,
     statistics: Tensor,
     dsum: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of the normalised tensor (plus ``dsum``, its gradient by other ways) and the parameters."""
+    output_mask: Sequence[bool],
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Gradients of the normalised tensor (plus ``dsum``, its gradient by other ways) and the parameters.
+
+    ``output_mask`` says which of the three are wanted.
+    """
     wide = compute_dtype(x.dtype)
     mean, rstd = statistics[..., :1], statistics[..., 1:]
-    xhat = (x.to(wide) - mean) * rstd
-    grad = dy.to(wide)
-    g = grad if weight is None else grad * weight.to(wide)
-    dx = rstd * (g - g.mean(-1, keepdim=True) - xhat * (g * xhat).mean(-1, keepdim=True))
-    if dsum is not None:
-        dx = dx + dsum.to(wide)
-    dweight = x.new_empty(0) if weight is None else _sum_rows(grad * xhat).to(weight.dtype)
-    dbias = x.new_empty(0) if bias is None else _sum_rows(grad).to(bias.dtype)
-    return dx.to(x.dtype), dweight, dbias
+    xhat, grad = (x.to(wide) - mean) * rstd, dy.to(wide)
+    dx = None
+    if output_mask[0]:
+        g = grad if weight is None else grad * weight.to(wide)
+        wide_dx = rstd * (g - g.mean(-1, keepdim=True) - xhat * (g * xhat).mean(-1, keepdim=True))
+        dx = (wide_dx if dsum is None else wide_dx + dsum.to(wide)).to(x.dtype)
+    dweight = _sum_rows(grad * xhat).to(weight.dtype) if output_mask[1] and weight is not None else None
+    dbias = _sum_rows(grad).to(bias.dtype) if output_mask[2] and bias is not None else None
+    return dx, dweight, dbias
 
 
 def _sum_rows(values: Tensor) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import triton
 import triton.language as tl
@@ -43,7 +45,8 @@ def _forward_kernel(  # type: ignore[no-untyped-def]
 @triton.jit
 def _backward_kernel(  # type: ignore[no-untyped-def]
     dy, x, weight, statistics, dsum, dx, weight_sums, bias_sums, rows, n,
-    HAS_WEIGHT: tl.constexpr, HAS_DSUM: tl.constexpr, BLOCK: tl.constexpr,
+    HAS_WEIGHT: tl.constexpr, HAS_DSUM: tl.constexpr, DX: tl.constexpr, DWEIGHT: tl.constexpr,
+    DBIAS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0)
     at = tl.arange(0, BLOCK)
@@ -62,14 +65,17 @@ def _backward_kernel(  # type: ignore[no-untyped-def]
         xhat = tl.where(inside, (v - center) * scale, 0.0)
         dweight += grad * xhat
         dbias += grad
-        grad *= w
-        out = scale * (grad - tl.sum(grad, 0) / n - xhat * (tl.sum(grad * xhat, 0) / n))
-        if HAS_DSUM:
-            out += tl.load(dsum + start + at, mask=inside, other=0.0).to(tl.float32)
-        tl.store(dx + start + at, out.to(dx.dtype.element_ty), mask=inside)
+        if DX:
+            grad *= w
+            out = scale * (grad - tl.sum(grad, 0) / n - xhat * (tl.sum(grad * xhat, 0) / n))
+            if HAS_DSUM:
+                out += tl.load(dsum + start + at, mask=inside, other=0.0).to(tl.float32)
+            tl.store(dx + start + at, out.to(dx.dtype.element_ty), mask=inside)
         start += tl.num_programs(0).to(tl.int64) * n
-    tl.store(weight_sums + program.to(tl.int64) * n + at, dweight, mask=inside)
-    tl.store(bias_sums + program.to(tl.int64) * n + at, dbias, mask=inside)
+    if DWEIGHT:
+        tl.store(weight_sums + program.to(tl.int64) * n + at, dweight, mask=inside)
+    if DBIAS:
+        tl.store(bias_sums + program.to(tl.int64) * n + at, dbias, mask=inside)
 
 
 def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
@@ -107,27 +113,31 @@ def layer_norm_backward(
     bias: Tensor | None,
     statistics: Tensor,
     dsum: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of x and the parameters; those are summed per program, then over all."""
+    output_mask: Sequence[bool],
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Gradients of x and the parameters, as far as wanted; sums are per program, then over all."""
     rows, grad = as_rows(x), as_rows(dy)
     programs = min(rows.shape[0], 2 * multiprocessors(x.device))
-    dx = torch.empty_like(rows)
-    sums = rows.new_zeros((2, programs, rows.shape[1]), dtype=torch.float32)
+    dx = torch.empty_like(rows) if output_mask[0] else None
+    sums = [
+        rows.new_zeros((programs, rows.shape[1]), dtype=torch.float32) if wanted else None
+        for wanted in output_mask[1:]
+    ]
     if rows.numel():
         _backward_kernel[(programs,)](
             grad, rows, _or(weight, rows), statistics.contiguous(),
-            rows if dsum is None else as_rows(dsum), dx, *sums, *rows.shape,
-            weight is not None, dsum is not None, **_shape(rows),
+            rows if dsum is None else as_rows(dsum), *(_or(each, rows) for each in (dx, *sums)), *rows.shape,
+            weight is not None, dsum is not None, *output_mask, **_shape(rows),
         )  # fmt: skip
     dweight, dbias = (
-        x.new_empty(0) if each is None else partial.sum(0).to(each.dtype)
+        None if each is None or partial is None else partial.sum(0).to(each.dtype)
         for each, partial in zip((weight, bias), sums, strict=True)
     )
-    return dx.view(x.shape), dweight, dbias
+    return None if dx is None else dx.view(x.shape), dweight, dbias
 
 
-def _or(parameter: Tensor | None, unused: Tensor) -> Tensor:
-    return unused if parameter is None else parameter.contiguous()
+def _or(given: Tensor | None, unused: Tensor) -> Tensor:
+    return unused if given is None else given.contiguous()
 
 
 def _shape(rows: Tensor) -> dict[str, int]:

@@ -120,11 +120,11 @@ def _check(name: str, tensors: list[Tensor]) -> None:
         raise ValueError(f"{name} (on {', '.join(devices)}): they must be on one device")
 
 
-def _fake_norm(tensors: list[Tensor], per_tensor: bool) -> tuple[Tensor, Tensor, Tensor]:
+def _fake_norm(tensors: list[Tensor], per_tensor: bool) -> tuple[Tensor, Tensor, Tensor | None]:
     def fresh(*shape: int) -> Tensor:
         return tensors[0].new_empty(shape, dtype=torch.float32)
 
-    return fresh(), fresh(), fresh(len(tensors) if per_tensor else 0)
+    return fresh(), fresh(), fresh(len(tensors)) if per_tensor else None
 
 
 def _bytes_of_cast(args: tuple[Any, ...], outputs: None) -> int:
@@ -133,7 +133,7 @@ def _bytes_of_cast(args: tuple[Any, ...], outputs: None) -> int:
 
 
 MULTI_TENSOR_NORM = Op(
-    schema="multi_tensor_norm(Tensor[] tensors, bool per_tensor) -> (Tensor, Tensor, Tensor)",
+    schema="multi_tensor_norm(Tensor[] tensors, bool per_tensor) -> (Tensor, Tensor, Tensor?)",
     fake=_fake_norm,
     implementations=(
         Implementation("cuda", cuda.supports_norm, cuda.multi_tensor_norm),

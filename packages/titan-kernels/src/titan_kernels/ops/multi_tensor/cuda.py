@@ -35,7 +35,7 @@ def supports_cast(
     return cuda_ready(*sources, *targets, scale)
 
 
-def multi_tensor_norm(tensors: list[Tensor], per_tensor: bool) -> tuple[Tensor, Tensor, Tensor]:
+def multi_tensor_norm(tensors: list[Tensor], per_tensor: bool) -> tuple[Tensor, Tensor, Tensor | None]:
     """A pass per dtype and 200 tensors, and one over their records."""
     flat = [x.contiguous() if (dense := in_memory_order(x)) is None else dense for x in tensors]
     every = list(batches(flat, [x.dtype for x in flat], _NORM_TENSORS))
@@ -53,7 +53,7 @@ def multi_tensor_norm(tensors: list[Tensor], per_tensor: bool) -> tuple[Tensor, 
         )
     norm, found = (fresh((), dtype=torch.float32) for _ in range(2))
     launch(_UNIT, "multi_tensor_norm_total", 1, _TOTAL_THREADS, (squares, strange, norm, found, records))
-    return norm, found, _each(every, squares, len(tensors)) if per_tensor else norm.new_empty(0)
+    return norm, found, _each(every, squares, len(tensors)) if per_tensor else None
 
 
 def _each(every: list[Batch], squares: Tensor, tensors: int) -> Tensor:

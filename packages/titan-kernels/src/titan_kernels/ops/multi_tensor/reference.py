@@ -10,13 +10,13 @@ from titan_kernels.numerics import compute_dtype
 __all__ = ["multi_tensor_cast", "multi_tensor_norm"]
 
 
-def multi_tensor_norm(tensors: list[Tensor], per_tensor: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """See :func:`titan_kernels.ops.multi_tensor_norm`; the last result is empty unless asked for."""
+def multi_tensor_norm(tensors: list[Tensor], per_tensor: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+    """See :func:`titan_kernels.ops.multi_tensor_norm`; the last result is there if asked for."""
     squares = torch.stack([x.to(compute_dtype(x.dtype)).square().sum() for x in tensors])
     finite = torch.stack([torch.isfinite(x).all() for x in tensors])
     norm = squares.sum().sqrt().float()
     found = finite.logical_not().any().float()
-    return norm, found, squares.sqrt().float() if per_tensor else norm.new_empty(0)
+    return norm, found, squares.sqrt().float() if per_tensor else None
 
 
 def multi_tensor_cast(

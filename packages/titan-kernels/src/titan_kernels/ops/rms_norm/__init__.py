@@ -11,7 +11,7 @@ from typing import Any, overload
 import torch
 from torch import Tensor
 
-from titan_kernels import columns
+from titan_kernels import checks, columns
 from titan_kernels.numerics import compute_dtype
 from titan_kernels.ops.rms_norm import cases, cuda, reference
 from titan_kernels.platforms import always, triton_implementation, triton_row
@@ -37,15 +37,16 @@ def rms_norm(
         x: (..., D), floating point.
         weight: (D), in the dtype of ``x`` or fp32; no scaling when absent.
         residual: (..., D), added to ``x`` first; the sum is rounded to the dtype of ``x``.
-        eps: Added to the mean square.
+        eps: Added to the mean square; not negative.
 
     Returns:
         The normalised tensor, shaped and typed like ``x``; with a residual also the sum.
 
     Raises:
-        ValueError: Shapes or dtypes do not fit together.
+        ValueError: Shapes, dtypes or devices do not fit together, or ``eps`` is negative; says all that is
+            wrong.
     """
-    _check(x, weight, residual)
+    _check(x, weight, residual, eps)
     if residual is None:
         y: Tensor = RMS_NORM(x, weight, eps)[0]
         return y
@@ -53,18 +54,16 @@ def rms_norm(
     return y, total
 
 
-def _check(x: Tensor, weight: Tensor | None, residual: Tensor | None) -> None:
-    if x.dim() == 0 or not x.is_floating_point():
-        raise ValueError(f"x ({x.dtype}, shape {tuple(x.shape)}): it needs floating-point rows (..., D)")
-    if weight is not None and weight.shape != x.shape[-1:]:
-        raise ValueError(f"weight (shape {tuple(weight.shape)}): it must have the shape ({x.shape[-1]},)")
-    if weight is not None and weight.dtype not in (x.dtype, torch.float32):
-        raise ValueError(f"weight ({weight.dtype}): it must have the dtype of x ({x.dtype}) or torch.float32")
-    if residual is not None and (residual.shape != x.shape or residual.dtype != x.dtype):
-        raise ValueError(
-            f"residual ({residual.dtype}, shape {tuple(residual.shape)}): it must be like x "
-            f"({x.dtype}, shape {tuple(x.shape)})"
-        )
+def _check(x: Tensor, weight: Tensor | None, residual: Tensor | None, eps: float) -> None:
+    checks.raise_problems(
+        [
+            *checks.row_problems("x", x),
+            *checks.parameter_problems("weight", weight, x),
+            *checks.like_problems("residual", residual, "x", x),
+            *checks.device_problems(x=x, weight=weight, residual=residual),
+            *checks.eps_problems(eps),
+        ]
+    )
 
 
 def _statistics(x: Tensor) -> Tensor:
@@ -102,9 +101,11 @@ ADD_RMS_NORM = Op(
 )
 
 RMS_NORM_BACKWARD = Op(
-    schema="rms_norm_backward(Tensor dy, Tensor x, Tensor? weight, Tensor rstd, Tensor? dsum)"
-    " -> (Tensor, Tensor)",
-    fake=lambda dy, x, weight, rstd, dsum: (_empty(x), x.new_empty(0) if weight is None else _empty(weight)),
+    schema="rms_norm_backward(Tensor dy, Tensor x, Tensor? weight, Tensor rstd, Tensor? dsum,"
+    " bool[2] output_mask) -> (Tensor?, Tensor?)",
+    fake=lambda dy, x, weight, rstd, dsum, mask: tuple(
+        _empty(each) if wanted else None for each, wanted in zip((x, weight), mask, strict=True)
+    ),
     implementations=(
         Implementation("cuda", cuda.supports_backward, cuda.rms_norm_backward),
         triton_implementation(_TRITON, "rms_norm_backward", triton_row),
@@ -127,8 +128,7 @@ def _backward(ctx: Any, dy: Tensor | None, _rstd: None) -> tuple[Tensor | None, 
     if dy is None:
         return None, None, None
     x, weight, rstd = ctx.saved_tensors
-    dx, dweight = RMS_NORM_BACKWARD(dy, x, weight, rstd, None)
-    return dx, None if weight is None else dweight, None
+    return *RMS_NORM_BACKWARD(dy, x, weight, rstd, None, ctx.needs_input_grad[:2]), None
 
 
 def _save_add(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
@@ -145,8 +145,10 @@ def _backward_add(
     if dy is None:
         return dsum, dsum, None, None
     total, weight, rstd = ctx.saved_tensors
-    dx, dweight = RMS_NORM_BACKWARD(dy, total, weight, rstd, dsum)
-    return dx, dx, None if weight is None else dweight, None
+    for_x, for_residual, for_weight, _ = ctx.needs_input_grad
+    mask = for_x or for_residual, for_weight
+    dx, dweight = RMS_NORM_BACKWARD(dy, total, weight, rstd, dsum, mask)
+    return dx, dx, dweight, None
 
 
 RMS_NORM.register_autograd(_backward, _save)

@@ -50,11 +50,14 @@ def _add(m: Maker, rows: int, columns: int) -> tuple[Any, ...]:
     return m.normal(rows, columns), m.normal(rows, columns), _weight(m, columns), _EPS
 
 
-def _backward(m: Maker, rows: int, columns: int, weight: bool = True, dsum: bool = True) -> tuple[Any, ...]:
+def _backward(
+    m: Maker, rows: int, columns: int, weight: bool = True, dsum: bool = True, wanted: str = "dx, dweight"
+) -> tuple[Any, ...]:
     x = m.normal(rows, columns)
     w = _weight(m, columns) if weight else None
     _, rstd = m.derived(reference.rms_norm, x, w, _EPS)
-    return m.normal(rows, columns), x, w, rstd, m.normal(rows, columns) if dsum else None
+    mask = ["dx" in wanted, weight and "dweight" in wanted]
+    return m.normal(rows, columns), x, w, rstd, m.normal(rows, columns) if dsum else None, mask
 
 
 def forward_cases() -> list[Case]:
@@ -83,4 +86,9 @@ def backward_cases() -> list[Case]:
         *_shaped(_backward),
         Case("no weight", lambda m: _backward(m, 5, 96, weight=False)),
         Case("no dsum", lambda m: _backward(m, 300, 130, dsum=False)),
+        *(
+            Case(f"{n} columns, {wanted} only", partial(_backward, rows=40, columns=n, wanted=wanted))
+            for n in (96, 97)
+            for wanted in ("dx", "dweight")
+        ),
     ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -31,7 +33,12 @@ def supports_add(x: Tensor, residual: Tensor, weight: Tensor | None, eps: float)
 
 
 def supports_backward(
-    dy: Tensor, x: Tensor, weight: Tensor | None, rstd: Tensor, dsum: Tensor | None
+    dy: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    rstd: Tensor,
+    dsum: Tensor | None,
+    output_mask: Sequence[bool],
 ) -> Verdict:
     """Whether :func:`rms_norm_backward` serves the call."""
     return _plan(x, sums=1).supports(x, (weight,), (dy, dsum))
@@ -69,14 +76,19 @@ def _forward(
 
 
 def rms_norm_backward(
-    dy: Tensor, x: Tensor, weight: Tensor | None, rstd: Tensor, dsum: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """Gradients of x and the weight; the weight's is summed per block, then over the blocks."""
+    dy: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    rstd: Tensor,
+    dsum: Tensor | None,
+    output_mask: Sequence[bool],
+) -> tuple[Tensor | None, Tensor | None]:
+    """Gradients of x and the weight, as far as wanted; the weight's is summed per block, then over them."""
     rows, grad, plan = as_rows(x), as_rows(dy), _plan(x, sums=1)
     passed = None if dsum is None else as_rows(dsum)
     grid = plan.grid(rows.shape[0], x.device)
-    dx = torch.empty_like(rows)
-    sums = None if weight is None else rows.new_empty((grid, rows.shape[1]), dtype=torch.float32)
+    dx = torch.empty_like(rows) if output_mask[0] else None
+    sums = rows.new_empty((grid, rows.shape[1]), dtype=torch.float32) if output_mask[1] else None
     given = (*pointers(weight, x), rstd.contiguous())
     launch(
         _UNIT,
@@ -86,6 +98,4 @@ def rms_norm_backward(
         (grad, rows, *given, passed, dx, sums, *rows.shape, plan.stride),
         shared=plan.shared,
     )
-    if weight is None or sums is None:
-        return dx.view(x.shape), x.new_empty(0)
-    return dx.view(x.shape), column_sum(_UNIT, sums, weight)
+    return None if dx is None else dx.view(x.shape), column_sum(_UNIT, sums, weight)

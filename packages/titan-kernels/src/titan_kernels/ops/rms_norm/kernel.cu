@@ -57,7 +57,7 @@ __device__ __forceinline__ void forward(Global<const T> x, Global<const T> resid
 }
 
 // dx = rstd * (g - xhat * mean(g * xhat)) + dsum with g = dy * weight and xhat = x * rstd; and per block the
-// sum of dy * xhat over its rows, which column_sum() adds up over the blocks.
+// sum of dy * xhat over its rows, which column_sum() adds up over the blocks.  Either may be absent.
 template <class T, bool ALIGNED>
 __device__ __forceinline__ void backward(Global<const T> dy, Global<const T> x, Parameter<T> weight,
                                          Global<const float> rstd, Global<const T> dsum, Global<T> dx,
@@ -101,6 +101,7 @@ __device__ __forceinline__ void backward(Global<const T> dy, Global<const T> x, 
     const float mean = reduce.operator()<Sum>(dot) / n;
     // Rows shift against each other, so the next row's sums in shared memory belong to other threads.
     if (!ALIGNED) __syncthreads();
+    if (!dx) continue;
 #pragma unroll
     for (int i = 0; i < L::SLOTS; ++i) {
       const Slot s = L::slot(in, i);

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -30,17 +32,24 @@ def add_rms_norm(
 
 
 def rms_norm_backward(
-    dy: Tensor, x: Tensor, weight: Tensor | None, rstd: Tensor, dsum: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """Gradients of the normalised tensor (plus ``dsum``, its gradient by other ways) and of the weight."""
+    dy: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    rstd: Tensor,
+    dsum: Tensor | None,
+    output_mask: Sequence[bool],
+) -> tuple[Tensor | None, Tensor | None]:
+    """Gradients of the normalised tensor (plus ``dsum``, its gradient by other ways) and of the weight.
+
+    ``output_mask`` says which of the two are wanted.
+    """
     wide, scale = compute_dtype(x.dtype), rstd.unsqueeze(-1)
-    xhat = x.to(wide) * scale
-    grad = dy.to(wide)
-    dx = grad if weight is None else grad * weight.to(wide)
-    dx = scale * (dx - xhat * (dx * xhat).mean(-1, keepdim=True))
-    if dsum is not None:
-        dx = dx + dsum.to(wide)
-    if weight is None:
-        return dx.to(x.dtype), x.new_empty(0)
-    dweight = (grad * xhat).unsqueeze(0).flatten(0, -2).sum(0)
-    return dx.to(x.dtype), dweight.to(weight.dtype)
+    xhat, grad = x.to(wide) * scale, dy.to(wide)
+    dx = dweight = None
+    if output_mask[0]:
+        g = grad if weight is None else grad * weight.to(wide)
+        wide_dx = scale * (g - xhat * (g * xhat).mean(-1, keepdim=True))
+        dx = (wide_dx if dsum is None else wide_dx + dsum.to(wide)).to(x.dtype)
+    if output_mask[1] and weight is not None:
+        dweight = (grad * xhat).unsqueeze(0).flatten(0, -2).sum(0).to(weight.dtype)
+    return dx, dweight

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import triton
 import triton.language as tl
@@ -38,7 +40,8 @@ def _forward_kernel(  # type: ignore[no-untyped-def]
 @triton.jit
 def _backward_kernel(  # type: ignore[no-untyped-def]
     dy, x, weight, rstd, dsum, dx, partial, rows, n,
-    HAS_WEIGHT: tl.constexpr, HAS_DSUM: tl.constexpr, BLOCK: tl.constexpr,
+    HAS_WEIGHT: tl.constexpr, HAS_DSUM: tl.constexpr, DX: tl.constexpr, DWEIGHT: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0)
     at = tl.arange(0, BLOCK)
@@ -53,13 +56,14 @@ def _backward_kernel(  # type: ignore[no-untyped-def]
         grad = tl.load(dy + start + at, mask=inside, other=0.0).to(tl.float32)
         xhat = tl.load(x + start + at, mask=inside, other=0.0).to(tl.float32) * scale
         sums += grad * xhat
-        grad *= w
-        out = scale * (grad - xhat * (tl.sum(grad * xhat, 0) / n))
-        if HAS_DSUM:
-            out += tl.load(dsum + start + at, mask=inside, other=0.0).to(tl.float32)
-        tl.store(dx + start + at, out.to(dx.dtype.element_ty), mask=inside)
+        if DX:
+            grad *= w
+            out = scale * (grad - xhat * (tl.sum(grad * xhat, 0) / n))
+            if HAS_DSUM:
+                out += tl.load(dsum + start + at, mask=inside, other=0.0).to(tl.float32)
+            tl.store(dx + start + at, out.to(dx.dtype.element_ty), mask=inside)
         start += tl.num_programs(0).to(tl.int64) * n
-    if HAS_WEIGHT:
+    if DWEIGHT:
         tl.store(partial + program.to(tl.int64) * n + at, sums, mask=inside)
 
 
@@ -92,21 +96,27 @@ def _forward(
 
 
 def rms_norm_backward(
-    dy: Tensor, x: Tensor, weight: Tensor | None, rstd: Tensor, dsum: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """Gradients of x and the weight; the weight's is summed per program, then over the programs."""
+    dy: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    rstd: Tensor,
+    dsum: Tensor | None,
+    output_mask: Sequence[bool],
+) -> tuple[Tensor | None, Tensor | None]:
+    """Gradients of x and the weight, as far as wanted; the weight's is summed per program, then over them."""
     rows, grad = as_rows(x), as_rows(dy)
     programs = min(rows.shape[0], 2 * multiprocessors(x.device))
-    dx = torch.empty_like(rows)
-    partial = rows.new_zeros((programs, rows.shape[1]), dtype=torch.float32)
+    dx = torch.empty_like(rows) if output_mask[0] else None
+    partial = rows.new_zeros((programs, rows.shape[1]), dtype=torch.float32) if output_mask[1] else None
     if rows.numel():
         _backward_kernel[(programs,)](
             grad, rows, rows if weight is None else weight.contiguous(), rstd.contiguous(),
-            rows if dsum is None else as_rows(dsum), dx, partial, *rows.shape,
-            weight is not None, dsum is not None, **_shape(rows),
+            rows if dsum is None else as_rows(dsum), rows if dx is None else dx,
+            rows if partial is None else partial, *rows.shape,
+            weight is not None, dsum is not None, dx is not None, partial is not None, **_shape(rows),
         )  # fmt: skip
-    dweight = x.new_empty(0) if weight is None else partial.sum(0).to(weight.dtype)
-    return dx.view(x.shape), dweight
+    dweight = None if partial is None or weight is None else partial.sum(0).to(weight.dtype)
+    return None if dx is None else dx.view(x.shape), dweight
 
 
 def _shape(rows: Tensor) -> dict[str, int]:

@@ -108,12 +108,12 @@ def _rope(
         ROPE_(*tensors, cos, sin, positions, interleaved, False)
         return q, k
     rotated = ROPE(*tensors, cos, sin, positions, interleaved, False)
-    first, second = (each.transpose(1, 2) if swap and each.dim() == 4 else each for each in rotated)
+    first, second = (each.transpose(1, 2) if swap and each is not None else each for each in rotated)
     return first, second
 
 
-def _fake(q: Tensor, k: Tensor | None, *_: object) -> tuple[Tensor, Tensor]:
-    return like(q), q.new_empty(0) if k is None else like(k)
+def _fake(q: Tensor, k: Tensor | None, *_: object) -> tuple[Tensor, Tensor | None]:
+    return like(q), None if k is None else like(k)
 
 
 def _bytes_in_place(args: tuple[Any, ...], _: None) -> int:
@@ -127,7 +127,7 @@ def _bytes_in_place(args: tuple[Any, ...], _: None) -> int:
 _ARGUMENTS = "Tensor cos, Tensor sin, Tensor? positions, bool interleaved, bool inverse"
 
 ROPE = Op(
-    schema=f"rope(Tensor q, Tensor? k, {_ARGUMENTS}) -> (Tensor, Tensor)",
+    schema=f"rope(Tensor q, Tensor? k, {_ARGUMENTS}) -> (Tensor, Tensor?)",
     fake=_fake,
     implementations=(
         Implementation("cuda", cuda.supports, cuda.rope),
@@ -151,21 +151,20 @@ ROPE_ = Op(
 )
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    _, k, cos, sin, positions, ctx.interleaved, ctx.inverse = inputs
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor | None]) -> None:
+    _, _, cos, sin, positions, ctx.interleaved, ctx.inverse = inputs
     ctx.save_for_backward(cos, sin, positions)
     ctx.set_materialize_grads(False)
-    if k is None:
-        ctx.mark_non_differentiable(output[1])
 
 
-def _backward(ctx: Any, dq: Tensor | None, dk: Tensor | None) -> tuple[Tensor | None, ...]:
-    given = [each for each in (dq, dk) if each is not None]
+def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+    wanted = [dx if needed else None for dx, needed in zip(grads, ctx.needs_input_grad[:2], strict=True)]
+    given = [each for each in wanted if each is not None]
     rotated: list[Tensor] = []
     if given:
         pair = (*given, None)[:2]
         rotated = list(ROPE(*pair, *ctx.saved_tensors, ctx.interleaved, not ctx.inverse))
-    return tuple(None if each is None else rotated.pop(0) for each in (dq, dk)) + (None,) * 5
+    return tuple(None if each is None else rotated.pop(0) for each in wanted) + (None,) * 5
 
 
 ROPE.register_autograd(_backward, _save, twice=True)

@@ -76,12 +76,12 @@ def rope(
     positions: Tensor | None,
     interleaved: bool,
     inverse: bool,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor | None]:
     """Out of place."""
     sources = [x if x.stride(3) == 1 else x.contiguous() for x in (q, k) if x is not None]
     targets = [like(x) for x in (q, k) if x is not None]
     _launch(sources, targets, cos, sin, positions, interleaved, inverse)
-    return targets[0], q.new_empty(0) if k is None else targets[1]
+    return targets[0], None if k is None else targets[1]
 
 
 def rope_(

@@ -19,13 +19,13 @@ def rope(
     positions: Tensor | None,
     interleaved: bool,
     inverse: bool,
-) -> tuple[Tensor, Tensor]:
-    """See :func:`titan_kernels.ops.rope_qk`, with tensors (B, T, H, D); an empty tensor stands for no k."""
+) -> tuple[Tensor, Tensor | None]:
+    """See :func:`titan_kernels.ops.rope_qk`, with tensors (B, T, H, D)."""
 
     def rotated(x: Tensor) -> Tensor:
         return like(x).copy_(_rotate(x, cos, sin, positions, interleaved, inverse))
 
-    return rotated(q), q.new_empty(0) if k is None else rotated(k)
+    return rotated(q), None if k is None else rotated(k)
 
 
 def rope_(

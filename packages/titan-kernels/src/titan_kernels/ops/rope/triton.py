@@ -51,13 +51,13 @@ def _kernel(  # type: ignore[no-untyped-def]
         tl.store(target + 2 * pairs + tail, tl.load(source + 2 * pairs + tail, mask=mask), mask=mask)
 
 
-def rope(q: Tensor, k: Tensor | None, *rest: Any) -> tuple[Tensor, Tensor]:
+def rope(q: Tensor, k: Tensor | None, *rest: Any) -> tuple[Tensor, Tensor | None]:
     """Out of place."""
     targets = [like(x) for x in (q, k) if x is not None]
     for x, y in zip((q, k), targets, strict=False):
         if x is not None:
             _rotate(x if x.stride(3) == 1 else x.contiguous(), y, *rest)
-    return targets[0], q.new_empty(0) if k is None else targets[1]
+    return targets[0], None if k is None else targets[1]
 
 
 def rope_(q: Tensor, k: Tensor | None, *rest: Any) -> None:
