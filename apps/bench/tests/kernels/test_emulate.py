@@ -68,6 +68,19 @@ def test_each_card_has_a_grid_of_its_own_size(realistic):
         assert row.microseconds[label] == expected, label
 
 
+@pytest.mark.parametrize(("name", "expected"), [("relu2", {40, 72, 80}), ("embedding", {40})])
+def test_what_does_not_depend_on_the_card_runs_once(small, monkeypatch, name, expected):
+    sizes, running = [], figures.running
+
+    def noting(*args, **options):
+        sizes.append(options.get("multiprocessors"))
+        return running(*args, **options)
+
+    monkeypatch.setattr(figures, "running", noting)
+    run(small(name))
+    assert set(sizes) - {None} == expected
+
+
 def test_every_block_is_counted(realistic):
     # The last of each block's rounds is for some threads only, so that no block stands for the others.
     count = 72 * 8 * 256 * 8 * 2 + 12344 * 8

@@ -131,7 +131,10 @@ def multiprocessors(device: torch.device) -> int:
     """
     if device.type == "cpu":
         session = emulator.active()
-        return emulator.MULTIPROCESSORS if session is None else session.multiprocessors
+        if session is None:
+            return emulator.MULTIPROCESSORS
+        session.multiprocessors_used = True
+        return session.multiprocessors
     return _multiprocessors(device.index)
 
 

@@ -10,7 +10,7 @@ from titan_kernels import prefer
 from titan_kernels.emulator import active, emulated
 from titan_kernels.errors import EmulatorError, LaunchError
 from titan_kernels.launch import launch
-from titan_kernels.ops import relu2
+from titan_kernels.ops import embedding, relu2
 
 
 def test_active_is_the_innermost_session_of_the_thread():
@@ -34,6 +34,13 @@ def test_blocks_that_loop_are_as_many_as_the_card_holds(multiprocessors):
     with emulated(check=False, blocks=1, multiprocessors=multiprocessors) as session, prefer("cuda"):
         relu2(x)
     assert session.launches[0].grid == (8 * multiprocessors, 1, 1)
+    assert session.multiprocessors_used
+
+
+def test_a_grid_of_the_data_alone_does_not_depend_on_the_card():
+    with emulated(check=False, blocks=1) as session, prefer("cuda"):
+        embedding(torch.zeros(8, dtype=torch.int64), torch.zeros(4, 8))
+    assert not session.multiprocessors_used
 
 
 def test_leaving_one_of_two_equal_sessions_leaves_the_inner_one():

@@ -93,6 +93,7 @@ class _Run:
     launches: Sequence[LaunchReport]
     beside: tuple[str, ...]
     sectors: float  # over the minimum
+    depends: bool  # on the card's multiprocessors
 
 
 def verify(op: Op, dtype: torch.dtype) -> None:
@@ -125,7 +126,7 @@ def figures(op: Op, case: Case, dtype: torch.dtype) -> KernelRow:
         BenchError: There are fewer sectors than the least possible, so one of the two is not true.
     """
     cards = {label: _card(*name) for label, name in _NAMES.items()}
-    by_size = {sms: _count(op, case, dtype, sms) for sms in {card.sms for card in cards.values()}}
+    by_size = _count_sizes(op, case, dtype, {card.sms for card in cards.values()})
     runs = {label: by_size[card.sms] for label, card in cards.items()}
     predicted = {
         label: [_predict(each, cards[label]) for each in run.launches] for label, run in runs.items()
@@ -159,6 +160,13 @@ def _card(name: str, capability: tuple[int, int]) -> DeviceFacts:
     return card
 
 
+def _count_sizes(op: Op, case: Case, dtype: torch.dtype, sizes: set[int]) -> dict[int, _Run]:
+    """By number of multiprocessors; one run stands for all where that makes no difference."""
+    first, *others = sorted(sizes)
+    run = _count(op, case, dtype, first)
+    return {first: run} | {each: _count(op, case, dtype, each) if run.depends else run for each in others}
+
+
 def _count(op: Op, case: Case, dtype: torch.dtype, multiprocessors: int) -> _Run:
     # What is accessed does not depend on the values, and to fill large tensors takes longer than to count.
     args = arguments(case, dtype, values=False)
@@ -174,7 +182,8 @@ def _count(op: Op, case: Case, dtype: torch.dtype, multiprocessors: int) -> _Run
             f"{case.label}: {ratio:.6f} of the least traffic: minimum_bytes promises too much, or the "
             "kernels leave something out"
         )
-    return _Run(launches, tuple(dict.fromkeys(beside.names)), ratio)
+    depends = session is None or session.multiprocessors_used
+    return _Run(launches, tuple(dict.fromkeys(beside.names)), ratio, depends)
 
 
 def _info(launch: LaunchReport, arch: str) -> images.KernelInfo:

@@ -45,6 +45,8 @@ class Session:
     multiprocessors: int = MULTIPROCESSORS
     launches: list[LaunchReport] = field(default_factory=list)
     """One report per launch, in order."""
+    multiprocessors_used: bool = field(default=False, init=False)
+    """Whether a launch depends on ``multiprocessors``."""
 
     def __post_init__(self) -> None:
         if problems := list(self._problems()):
