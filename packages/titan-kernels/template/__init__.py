@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from titan_kernels import checks
 from titan_kernels.ops.new_op import cases, cuda, reference
 from titan_kernels.platforms import always, triton_implementation
 from titan_kernels.registry import Implementation, Op
@@ -30,8 +31,7 @@ def new_op(x: Tensor, factor: float) -> Tensor:
     Raises:
         ValueError: ``x`` is not floating point.
     """
-    if not x.is_floating_point():
-        raise ValueError(f"x ({x.dtype}): it must be floating point; use x.float()")
+    checks.raise_problems(checks.float_problems(x=x))
     y: Tensor = NEW_OP(x, factor)
     return y
 

@@ -17,5 +17,5 @@ def test_gradients():
 
 
 def test_integers_are_refused():
-    with pytest.raises(ValueError, match=r"x \(torch.int64\): it must be floating point"):
+    with pytest.raises(ValueError, match=r"x \(torch.int64, shape \(3,\)\): it must be floating point"):
         ops.new_op(torch.arange(3), 0.25)

@@ -12,6 +12,7 @@ __all__ = [
     "device_problems",
     "eps_problems",
     "float_problems",
+    "is_float",
     "like_problems",
     "parameter_problems",
     "raise_problems",
@@ -28,23 +29,28 @@ def raise_problems(problems: Iterable[str]) -> None:
         raise ValueError("; ".join(found))
 
 
+def is_float(dtype: torch.dtype) -> bool:
+    """Whether some implementation of every operator computes in this dtype; none do in fp8."""
+    return dtype in _FLOATS
+
+
 def described(x: Tensor) -> str:
     """Dtype and shape, as messages give them."""
     return f"{x.dtype}, shape {tuple(x.shape)}"
 
 
 def float_problems(**tensors: Tensor) -> list[str]:
-    """Tensors of other dtypes than those that all implementations together compute in."""
+    """Tensors of dtypes that no implementation computes in."""
     return [
         f"{name} ({described(x)}): it must be floating point, {_NAMES}"
         for name, x in tensors.items()
-        if x.dtype not in _FLOATS
+        if not is_float(x.dtype)
     ]
 
 
 def row_problems(name: str, x: Tensor, rows: str = "(..., D)") -> list[str]:
     """A tensor that has no rows of floating-point numbers."""
-    if x.dim() > 0 and x.dtype in _FLOATS:
+    if x.dim() > 0 and is_float(x.dtype):
         return []
     return [f"{name} ({described(x)}): it needs floating-point rows {rows}, {_NAMES}"]
 

@@ -224,9 +224,9 @@ def test_autocast_leaves_the_dtype_alone():
     ("arguments", "options", "message"),
     [
         ((torch.ones(3), "median"), {}, r"kind \('median'\): it must be one of sum, mean, amax"),
-        ((torch.ones(3), "sum", 1), {}, r"dims \(1\): x has 1 dimensions, so they go from -1 to 0"),
-        ((torch.ones(3, 4), "sum", (0, -2)), {}, r"dims \(\(0, -2\)\): a dimension can be reduced only once"),
-        ((torch.ones(3).long(), "sum"), {}, r"x \(torch.int64\): it must be floating point"),
+        ((torch.ones(3), "sum", 1), {}, r"dim \(1\): x has 1 dimensions, so they go from -1 to 0"),
+        ((torch.ones(3, 4), "sum", (0, -2)), {}, r"dim \(\(0, -2\)\): a dimension can be reduced only once"),
+        ((torch.ones(3).long(), "sum"), {}, r"x \(torch.int64, .*: it must be floating point"),
         ((torch.ones(3), "sum"), {"dtype": torch.int32}, r"dtype \(torch.int32\): the result must be"),
     ],
 )

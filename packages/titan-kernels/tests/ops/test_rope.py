@@ -200,7 +200,7 @@ def test_all_that_is_wrong_is_said_at_once():
     [
         (torch.ones(B, T, D), {}, r"x .*\(B, T, H, D\) with an even D"),
         (torch.ones(B, T, H, 7), {}, "even D"),
-        (torch.ones(B, H, T + 1, D), {"layout": "bhtd"}, "fewer rows than there are positions, 6"),
+        (torch.ones(B, H, T + 1, D), {"layout": "bhtd"}, "fewer rows than positions, 6"),
         (torch.ones(B, T, H, D), {"layout": "bdht"}, r"layout \('bdht'\): it must be 'bthd' or 'bhtd'"),
         (torch.ones(B, T, H, D), {"positions": torch.arange(T + 1)}, r"\(5,\) or \(2, 5\)"),
     ],

@@ -8,6 +8,8 @@ from typing import Literal, TypeAlias, get_args
 import torch
 from torch import Tensor
 
+from titan_kernels.checks import described, device_problems, is_float, raise_problems
+
 __all__ = ["Reduction", "check", "check_inplace", "check_options", "check_per_row", "check_rows"]
 
 Reduction: TypeAlias = Literal["mean", "sum", "none"]
@@ -26,16 +28,16 @@ def check(
     """All problems of a call at once.
 
     Raises:
-        ValueError: With a line per problem.
+        ValueError: Says all of them.
     """
-    _raise(
+    raise_problems(
         _rows(logits, target) + _options(label_smoothing, z_loss, softcap) + _reduction(reduction, divisor)
     )
 
 
 def check_rows(logits: Tensor, target: Tensor) -> None:
     """Shapes and dtypes only; raises like :func:`check`."""
-    _raise(_rows(logits, target))
+    raise_problems(_rows(logits, target))
 
 
 def check_per_row(target: Tensor, dtype: torch.dtype, **tensors: Tensor) -> None:
@@ -43,19 +45,19 @@ def check_per_row(target: Tensor, dtype: torch.dtype, **tensors: Tensor) -> None
 
     A kernel reads them by the number of the row.
     """
-    _raise(
+    raise_problems(
         [
-            f"{name} ({x.dtype}, shape {tuple(x.shape)}): it must be {dtype} and have the target's shape "
-            f"{tuple(target.shape)}"
+            f"{name} ({described(x)}): it must be {dtype} and have the target's shape {tuple(target.shape)}"
             for name, x in tensors.items()
             if x.shape != target.shape or x.dtype != dtype
         ]
+        + device_problems(target=target, **tensors)
     )
 
 
 def check_options(label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float | None = None) -> None:
     """Ranges of the options only; raises like :func:`check`."""
-    _raise(_options(label_smoothing, z_loss, softcap))
+    raise_problems(_options(label_smoothing, z_loss, softcap))
 
 
 def check_inplace(logits: Tensor) -> None:
@@ -76,19 +78,14 @@ def check_inplace(logits: Tensor) -> None:
             f"inplace_gradient (True): logits with strides {logits.stride()} don't have memory of their own; "
             "pass contiguous logits (shift the targets rather than slice the logits)"
         )
-    _raise(problems)
-
-
-def _raise(problems: list[str]) -> None:
-    if problems:
-        raise ValueError("\n".join(problems))
+    raise_problems(problems)
 
 
 def _rows(logits: Tensor, target: Tensor) -> list[str]:
     problems = []
-    if logits.dim() == 0 or not logits.is_floating_point() or logits.shape[-1] == 0:
+    if logits.dim() == 0 or not is_float(logits.dtype) or logits.shape[-1] == 0:
         problems.append(
-            f"logits ({logits.dtype}, shape {tuple(logits.shape)}): they need floating-point rows (..., V)"
+            f"logits ({described(logits)}): they need rows (..., V) in fp16, bf16, fp32 or float64"
         )
     elif target.shape != logits.shape[:-1]:
         problems.append(
@@ -97,7 +94,7 @@ def _rows(logits: Tensor, target: Tensor) -> list[str]:
         )
     if target.dtype not in _INDEX_DTYPES:
         problems.append(f"target ({target.dtype}): it must hold class indices, int64 or int32")
-    return problems
+    return problems + device_problems(logits=logits, target=target)
 
 
 def _options(label_smoothing: float, z_loss: float, softcap: float | None) -> list[str]:

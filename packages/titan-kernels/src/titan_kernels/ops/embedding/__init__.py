@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from titan_kernels import checks
 from titan_kernels.numerics import compute_dtype
 from titan_kernels.ops.embedding import cases, cuda, reference
 from titan_kernels.platforms import always, triton_implementation
@@ -43,9 +44,15 @@ def embedding(
         ValueError: Shapes, dtypes or ``padding_idx`` do not fit together.
         IndexError: An index is out of range, on a CPU.
     """
-    if weight.dim() != 2 or not weight.is_floating_point():
-        raise ValueError(f"weight ({weight.dtype}, shape {tuple(weight.shape)}): it must be a table (V, D)")
-    _check_indices(indices)
+    rule = "it must be a table (V, D), fp16, bf16, fp32 or float64"
+    table = weight.dim() == 2 and checks.is_float(weight.dtype)
+    checks.raise_problems(
+        [
+            *([] if table else [f"weight ({checks.described(weight)}): {rule}"]),
+            *_index_problems(indices),
+            *checks.device_problems(weight=weight, indices=indices),
+        ]
+    )
     padding = _padding(padding_idx, weight.shape[0])
     out: Tensor = EMBEDDING(indices.long(), weight, padding, 1.0 if scale is None else scale)
     return out
@@ -76,12 +83,16 @@ def embedding_gradient(
     Raises:
         ValueError: Shapes, dtypes or ``padding_idx`` do not fit together.
     """
-    _check_indices(indices)
-    if grad.shape[:-1] != indices.shape or grad.dim() == 0 or not grad.is_floating_point():
-        raise ValueError(
-            f"grad ({grad.dtype}, shape {tuple(grad.shape)}): it must be floating point, shaped like the "
-            f"indices {tuple(indices.shape)} with another dimension"
-        )
+    rule = f"it must be like the indices {tuple(indices.shape)} with another dimension"
+    fits = grad.dim() > 0 and grad.shape[:-1] == indices.shape
+    checks.raise_problems(
+        [
+            *([] if fits else [f"grad (shape {tuple(grad.shape)}): {rule}"]),
+            *checks.float_problems(grad=grad),
+            *_index_problems(indices),
+            *checks.device_problems(grad=grad, indices=indices),
+        ]
+    )
     padding = _padding(padding_idx, rows)
     out: Tensor = EMBEDDING_BACKWARD(
         grad, indices.long(), rows, padding, 1.0 if scale is None else scale, fp32
@@ -89,9 +100,10 @@ def embedding_gradient(
     return out
 
 
-def _check_indices(indices: Tensor) -> None:
-    if indices.dtype not in _INDEX_DTYPES:
-        raise ValueError(f"indices ({indices.dtype}): they must be int64 or int32")
+def _index_problems(indices: Tensor) -> list[str]:
+    if indices.dtype in _INDEX_DTYPES:
+        return []
+    return [f"indices ({indices.dtype}): they must be int64 or int32"]
 
 
 def _padding(padding_idx: int | None, rows: int) -> int:

@@ -70,8 +70,7 @@ def relu2(x: Tensor) -> Tensor:
     Raises:
         ValueError: ``x`` is not floating point.
     """
-    if not x.is_floating_point():
-        raise ValueError(f"x ({x.dtype}): it must be floating point")
+    checks.raise_problems(checks.float_problems(x=x))
     y: Tensor = RELU2(x)
     return y
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, overload
 import torch
 from torch import Tensor
 
+from titan_kernels import checks
 from titan_kernels.ops.multi_tensor import cases, cuda, reference
 from titan_kernels.platforms import always
 from titan_kernels.registry import Implementation, Op
@@ -110,11 +111,10 @@ def _shapes(tensors: list[Tensor]) -> str:
 
 
 def _check(name: str, tensors: list[Tensor]) -> None:
-    wrong = [i for i, x in enumerate(tensors) if not x.is_floating_point()]
+    wrong = [i for i, x in enumerate(tensors) if not checks.is_float(x.dtype)]
     if wrong:
-        raise ValueError(
-            f"{name} (number {wrong[0]}: {tensors[wrong[0]].dtype}): they must be floating point"
-        )
+        rule = "they must be floating point, fp16, bf16, fp32 or float64"
+        raise ValueError(f"{name} (number {wrong[0]}: {tensors[wrong[0]].dtype}): {rule}")
     devices = sorted({str(x.device) for x in tensors})
     if len(devices) > 1:
         raise ValueError(f"{name} (on {', '.join(devices)}): they must be on one device")

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from titan_kernels import checks
 from titan_kernels.ops.reduce import cases, cuda, reference
 from titan_kernels.ops.reduce.collapse import kept_shape, reduced_size
 from titan_kernels.ops.reduce.gradients import backward, backward_var_mean
@@ -23,7 +24,7 @@ _TRITON = "titan_kernels.ops.reduce.triton"
 def reduce(
     x: Tensor,
     kind: Literal["sum", "mean", "amax", "norm", "inf_norm", "var"],
-    dims: int | Sequence[int] | None = None,
+    dim: int | Sequence[int] | None = None,
     *,
     keepdim: bool = False,
     correction: float = 1.0,
@@ -38,7 +39,7 @@ def reduce(
         x: Any shape and strides, floating point.
         kind: ``sum``, ``mean``, ``amax``, ``norm`` (Euclidean), ``inf_norm`` (largest absolute value) or
             ``var`` (variance).  Elements that tie for ``amax`` or ``inf_norm`` share the gradient.
-        dims: The dimensions to reduce; all of them when absent or empty.
+        dim: The dimension or dimensions to reduce; all of them when absent or empty.
         keepdim: Keep reduced dimensions with size 1.
         correction: For ``var``: the sum of squares is divided by the number of elements less this.
         dtype: Of the result; that of ``x`` when absent.
@@ -51,7 +52,7 @@ def reduce(
     """
     if kind not in KINDS:
         raise ValueError(f"kind ({kind!r}): it must be one of {', '.join(KINDS)}")
-    numbers = _dimensions(x, dims)
+    numbers = _dimensions(x, dim)
     _check(x, dtype)
     _check_empty(x, kind, numbers)
     # A maximum is rounded afterwards: its gradient looks for elements that equal it.
@@ -62,7 +63,7 @@ def reduce(
 
 def var_mean(
     x: Tensor,
-    dims: int | Sequence[int] | None = None,
+    dim: int | Sequence[int] | None = None,
     *,
     keepdim: bool = False,
     correction: float = 1.0,
@@ -76,30 +77,30 @@ def var_mean(
     Raises:
         ValueError: An argument has no such value.
     """
-    numbers = _dimensions(x, dims)
+    numbers = _dimensions(x, dim)
     _check(x, dtype)
     variance, mean = VAR_MEAN(x, numbers, keepdim, correction, dtype)
     return variance, mean
 
 
-def _dimensions(x: Tensor, dims: int | Sequence[int] | None) -> list[int]:
+def _dimensions(x: Tensor, dim: int | Sequence[int] | None) -> list[int]:
     """The dimensions as different numbers from 0 on, in order."""
-    given = [dims] if isinstance(dims, int) else list(dims or range(x.dim()))
+    given = [dim] if isinstance(dim, int) else list(dim or range(x.dim()))
     if any(not -x.dim() <= d < x.dim() for d in given):
         raise ValueError(
-            f"dims ({dims}): x has {x.dim()} dimensions, so they go from {-x.dim()} to {x.dim() - 1}"
+            f"dim ({dim}): x has {x.dim()} dimensions, so they go from {-x.dim()} to {x.dim() - 1}"
         )
     numbers = sorted(d % x.dim() for d in given)
     if len(set(numbers)) < len(numbers):
-        raise ValueError(f"dims ({dims}): a dimension can be reduced only once")
+        raise ValueError(f"dim ({dim}): a dimension can be reduced only once")
     return numbers
 
 
 def _check(x: Tensor, dtype: torch.dtype | None) -> None:
-    if not x.is_floating_point():
-        raise ValueError(f"x ({x.dtype}): it must be floating point; convert it with .float()")
-    if dtype is not None and not dtype.is_floating_point:
-        raise ValueError(f"dtype ({dtype}): the result must be floating point")
+    problems = checks.float_problems(x=x)
+    if dtype is not None and not checks.is_float(dtype):
+        problems.append(f"dtype ({dtype}): the result must be floating point, fp16, bf16, fp32 or float64")
+    checks.raise_problems(problems)
 
 
 def _check_empty(x: Tensor, kind: str, dims: list[int]) -> None:
@@ -129,7 +130,7 @@ def _triton_var_mean(x: Tensor, dims: list[int], *_: Any) -> Verdict:
 
 
 REDUCE = Op(
-    schema="reduce(Tensor x, str kind, int[] dims, bool keepdim, float correction, ScalarType? dtype)"
+    schema="reduce(Tensor x, str kind, int[] dim, bool keepdim, float correction, ScalarType? dtype)"
     " -> Tensor",
     fake=_fake,
     implementations=(
@@ -142,7 +143,7 @@ REDUCE = Op(
 )
 
 VAR_MEAN = Op(
-    schema="var_mean(Tensor x, int[] dims, bool keepdim, float correction, ScalarType? dtype)"
+    schema="var_mean(Tensor x, int[] dim, bool keepdim, float correction, ScalarType? dtype)"
     " -> (Tensor, Tensor)",
     fake=_fake_var_mean,
     implementations=(

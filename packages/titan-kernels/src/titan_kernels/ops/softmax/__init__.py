@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from titan_kernels import checks
 from titan_kernels.errors import UnsupportedError
 from titan_kernels.numerics import compute_dtype
 from titan_kernels.ops.softmax import cases, cuda, reference
@@ -70,8 +71,9 @@ def softmax(
 def _check(
     x: Tensor, causal: bool | str, mask: Tensor | None, masked_rows: str, dtype: torch.dtype | None
 ) -> None:
-    if x.dim() == 0 or not x.is_floating_point():
-        raise ValueError(f"x ({x.dtype}, shape {tuple(x.shape)}): it needs floating-point rows (..., T_k)")
+    checks.raise_problems(
+        [*checks.row_problems("x", x, "(..., T_k)"), *checks.device_problems(x=x, mask=mask)]
+    )
     if causal not in (False, True, "top-left", "bottom-right"):
         raise ValueError(f"causal ({causal!r}): it must be False, True, 'top-left' or 'bottom-right'")
     if causal and x.dim() < 2:
@@ -87,8 +89,10 @@ def _check(
 
 
 def _check_mask(x: Tensor, mask: Tensor) -> None:
-    if mask.dtype != torch.bool and not mask.is_floating_point():
-        raise ValueError(f"mask ({mask.dtype}): it must be torch.bool (True keeps) or floating point (added)")
+    if mask.dtype != torch.bool and not checks.is_float(mask.dtype):
+        raise ValueError(
+            f"mask ({mask.dtype}): it must be torch.bool (True keeps) or fp16 to float64 (added)"
+        )
     fits = mask.dim() <= x.dim() and all(
         size in (1, whole) for size, whole in zip(reversed(mask.shape), reversed(x.shape), strict=False)
     )
