@@ -13,9 +13,11 @@ from torch.autograd import forward_ad
 
 import titan_kernels
 from titan_kernels import explain, prefer
+from titan_kernels import ops as rooms
 from titan_kernels.errors import TitanKernelsError, UnsupportedError
 from titan_kernels.ops import rms_norm
 from titan_kernels.platforms import triton_implementation
+from titan_kernels.preferences import preferred
 from titan_kernels.registry import ops
 
 X = torch.ones(2, 8)
@@ -73,9 +75,65 @@ def test_preference_for_all_and_for_one():
         assert explain("rms_norm", *ARGS).chosen == "reference"
         with prefer(rms_norm="triton"):
             assert explain("rms_norm", *ARGS).chosen == "triton"
-            assert explain("add_rms_norm", X, X, None, 1e-5).chosen == "reference"
+            assert explain("layer_norm", X, None, None, 1e-5).chosen == "reference"
         assert explain("rms_norm", *ARGS).chosen == "reference"
     assert explain("rms_norm", *ARGS).preferred is None
+
+
+def served_by():
+    """The preferred implementation of every operator that has one."""
+    chosen = {
+        name: preferred(op.names, {each.name for each in op.implementations}) for name, op in ops().items()
+    }
+    return {name: implementation for name, implementation in chosen.items() if implementation}
+
+
+@pytest.mark.parametrize(
+    ("name", "operators"),
+    [
+        ("rms_norm", "rms_norm add_rms_norm rms_norm_backward"),
+        ("rms_norm_backward", "rms_norm_backward"),
+        ("swiglu", "glu glu_backward"),
+        ("relu2", "relu2 relu2_backward"),
+        ("glu", "glu glu_backward relu2 relu2_backward"),
+        ("rope", "rope rope_"),
+        ("rope_qk", "rope rope_"),
+        ("embedding_gradient", "embedding_backward"),
+        ("var_mean", "var_mean"),
+        ("reduce", "reduce var_mean"),
+        ("multi_tensor", "multi_tensor_norm multi_tensor_cast"),
+        ("cross_entropy_shard_gradient", "cross_entropy_backward cross_entropy_backward_inplace"),
+    ],
+)
+def test_preference_for_a_function_covers_what_it_runs(name, operators):
+    with prefer(**{name: "reference"}):
+        assert served_by() == dict.fromkeys(operators.split(), "reference")
+
+
+def test_preferred_function_has_its_backward_too():
+    x = X.clone().requires_grad_()
+    with titan_kernels.emulated() as session:
+        with prefer(rms_norm="reference"):
+            rms_norm(x, residual=x)[0].sum().backward()
+        assert not session.launches
+        with prefer(rms_norm="reference", rms_norm_backward="cuda"):
+            rms_norm(x).sum().backward()
+        assert [each.kernel for each in session.launches] == ["rms_norm_backward_f32_aligned"]
+
+
+def test_every_public_function_can_be_preferred():
+    names = {each for op in ops().values() for each in op.names}
+    runs_none = {"cross_entropy_from_partial", "merge_partials"}
+    functions = {each for each in rooms.__all__ if not isinstance(getattr(rooms, each), type)}
+    assert functions - runs_none <= names
+
+
+def test_function_is_covered_where_it_has_the_implementation(monkeypatch):
+    monkeypatch.setattr(ops()["rope_"], "implementations", ops()["rope_"].implementations[-1:])
+    with prefer(rope="triton"):
+        assert served_by() == {"rope": "triton"}
+    with prefer("reference"), prefer(rope="triton"):
+        assert served_by()["rope_"] == "reference"
 
 
 def test_leaving_one_of_two_equal_preferences_leaves_the_inner_one():
@@ -91,6 +149,9 @@ def test_preference_that_cannot_serve_raises():
     with prefer("cutlass"), pytest.raises(UnsupportedError, match=r"has no implementation 'cutlass'; it has"):
         rms_norm(X)
     with pytest.raises(TitanKernelsError, match="no such operator: rmsnorm"), prefer(rmsnorm="triton"):
+        pass
+    words = "prefer: swiglu has no implementation 'cutlass'; it has cuda, triton, reference"
+    with pytest.raises(TitanKernelsError, match=words), prefer(swiglu="cutlass"):
         pass
 
 
@@ -113,8 +174,9 @@ def test_preference_holds_in_other_threads():
     ("text", "rms", "add"),
     [
         ("reference", "reference", "reference"),
-        ("rms_norm=reference", "reference", "triton"),
-        ("triton, rms_norm=reference", "reference", "triton"),
+        ("rms_norm=reference", "reference", "reference"),
+        ("rms_norm=reference, add_rms_norm=triton", "reference", "triton"),
+        ("reference, rms_norm=triton", "triton", "triton"),
     ],
 )
 def test_environment(monkeypatch, text, rms, add):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 from titan_kernels.errors import TitanKernelsError
 
@@ -21,7 +21,7 @@ _preferences: list[Mapping[str, str]] = []
 
 
 @contextlib.contextmanager
-def prefer(everywhere: str | None = None, /, **by_op: str) -> Iterator[None]:
+def prefer(everywhere: str | None = None, /, **by_name: str) -> Iterator[None]:
     """Use an implementation by name: ``prefer("triton")`` or ``prefer(rms_norm="reference")``.
 
     It holds for the whole process, not only for this thread, because the backward of CUDA tensors
@@ -30,13 +30,16 @@ def prefer(everywhere: str | None = None, /, **by_op: str) -> Iterator[None]:
 
     Args:
         everywhere: The implementation for every operator without one of its own.
-        by_op: Implementations by the operator's name.
+        by_name: Implementations by name.  The name of a public function, such as ``swiglu``, stands for all
+            operators that it runs, forward and backward; that of a folder in ``titan_kernels.ops``, such as
+            ``reduce``, for all operators there; each but for those that have no such implementation.  An
+            operator's own name, such as ``rms_norm_backward``, goes before both.
 
     Raises:
-        TitanKernelsError: There is no such operator.
+        TitanKernelsError: There is no such name, or no such implementation of what it stands for.
     """
-    _check("prefer", by_op)
-    entry = {**by_op, **({} if everywhere is None else {"": everywhere})}
+    _check("prefer", by_name)
+    entry = {**by_name, **({} if everywhere is None else {"": everywhere})}
     _preferences.append(entry)
     try:
         yield
@@ -44,34 +47,52 @@ def prefer(everywhere: str | None = None, /, **by_op: str) -> Iterator[None]:
         _preferences[:] = [each for each in _preferences if each is not entry]  # others may equal it
 
 
-def preferred(op: str) -> str | None:
+def preferred(names: Sequence[str], implementations: Container[str]) -> str | None:
     """The implementation that is asked for by name, if any.
 
+    Args:
+        names: What an operator can be called by, its own name first.
+        implementations: Those that it has.
+
     Raises:
-        TitanKernelsError: ``TITAN_PREFER`` names an operator that does not exist.
+        TitanKernelsError: ``TITAN_PREFER`` has a name that does not exist.
     """
     for entry in reversed(_preferences):
-        if found := entry.get(op) or entry.get(""):
+        if found := _find(entry, names, implementations):
             return found
-    if not (text := os.environ.get(VARIABLE)):
-        return None
-    choices = _parse_environment(text)
-    return choices.get(op, choices.get(""))
+    text = os.environ.get(VARIABLE)
+    return _find(_parse_environment(text), names, implementations) if text else None
+
+
+def _find(entry: Mapping[str, str], names: Sequence[str], implementations: Container[str]) -> str | None:
+    own, *others = names
+    if own in entry:
+        return entry[own]
+    found = (entry[name] for name in others if name in entry and entry[name] in implementations)
+    return next(found, entry.get(""))
 
 
 @functools.lru_cache(maxsize=8)
 def _parse_environment(text: str) -> Mapping[str, str]:
     """``TITAN_PREFER``: ``triton`` for all operators, or ``rms_norm=triton,softmax=reference``."""
     parts = [part.strip().rpartition("=") for part in text.split(",") if part.strip()]
-    _check(f"{VARIABLE} ({text})", {op for op, _, _ in parts if op})
-    return {op: name for op, _, name in parts}
+    _check(f"{VARIABLE} ({text})", {name: implementation for name, _, implementation in parts if name})
+    return {name: implementation for name, _, implementation in parts}
 
 
-def _check(source: str, names: Iterable[str]) -> None:
+def _check(source: str, by_name: Mapping[str, str]) -> None:
     from titan_kernels.registry import ops  # it imports this module
 
-    known = ops()
-    if unknown := sorted(set(names) - set(known)):
-        raise TitanKernelsError(
-            f"{source}: no such operator: {', '.join(unknown)}; there are {', '.join(sorted(known))}"
-        )
+    known: dict[str, dict[str, None]] = {}
+    for op in ops().values():
+        for name in op.names:
+            known.setdefault(name, {}).update(dict.fromkeys(each.name for each in op.implementations))
+    problems = [
+        f"{name} has no implementation {implementation!r}; it has {', '.join(known[name])}"
+        for name, implementation in by_name.items()
+        if name in known and implementation not in known[name]
+    ]
+    if unknown := sorted(set(by_name) - set(known)):
+        problems.append(f"no such operator: {', '.join(unknown)}; there are {', '.join(sorted(known))}")
+    if problems:
+        raise TitanKernelsError(f"{source}: {'; '.join(problems)}")

@@ -93,6 +93,7 @@ class Op:
         fake: The outputs' shapes and dtypes, as ``torch.library.register_fake`` wants it.
         implementations: In order of preference, the reference last.
         cases: Arguments that the tests, the counters and the benchmarks share.
+        functions: Public functions of other names that run it, forward or backward.
         minimum_bytes: Least traffic of a call, where it is not "read every input once, write every
             output once"; takes the arguments and the outputs.
         declined: By implementation, the labels of the cases that it leaves to the others.
@@ -101,6 +102,7 @@ class Op:
 
     Attributes:
         name: The operator's name, from the schema.
+        names: What users can prefer it by: its name, the functions, and the folder of its reference.
         packet: The ``torch.library`` overload, ``torch.ops.titan.<name>.default``.
         differentiable: Whether it has a derivative.
         twice: Whether that has one too.
@@ -110,16 +112,20 @@ class Op:
     fake: Callable[..., Any]
     implementations: tuple[Implementation, ...]
     cases: Callable[[], Sequence[Case]]
+    functions: Sequence[str] = ()
     minimum_bytes: Callable[[tuple[Any, ...], Any], int] | None = None
     declined: Mapping[str, Sequence[str]] = field(default_factory=dict)
     occupancy: Mapping[str, float] = field(default_factory=lambda: {"sm_70": 0.25, "sm_75": 0.5})
     name: str = field(init=False)
+    names: tuple[str, ...] = field(init=False)
     packet: Any = field(init=False)
     differentiable: bool = field(init=False, default=False)
     twice: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         self.name = self.schema.partition("(")[0]
+        room = self.implementations[-1].run.__module__.split(".")[-2]
+        self.names = tuple(dict.fromkeys((self.name, *self.functions, room)))
         _LIBRARY.define(self.schema, tags=(torch.Tag.pt2_compliant_tag,))
         for key in ("CPU", "CUDA"):
             _LIBRARY.impl(self.name, self.run, key)
@@ -201,7 +207,7 @@ class Op:
         Raises:
             UnsupportedError: The preferred implementation cannot serve it, or none can.
         """
-        name = preferred(self.name)
+        name = preferred(self.names, self._by_name)
         if name is not None:
             return self._choose_named(name, args, kwargs)
         for each in self.implementations:
@@ -230,7 +236,7 @@ class Op:
         """
         given = self._in_order(args, kwargs)
         verdicts = tuple((each.name, each.supports(*given)) for each in self.implementations)
-        asked_for = preferred(self.name)
+        asked_for = preferred(self.names, self._by_name)
         willing = (name for name, verdict in verdicts if verdict.ok and asked_for in (None, name))
         return Explanation(self.name, verdicts, next(willing, None), asked_for)
 

@@ -149,6 +149,7 @@ BIAS_DROPOUT_RESIDUAL_BACKWARD = Op(
         Implementation("reference", always, reference.bias_dropout_residual_backward),
     ),
     cases=cases.backward_cases,
+    functions=("bias_dropout_residual",),
 )
 
 

@@ -73,6 +73,7 @@ CROSS_ENTROPY_BACKWARD = Op(
     fake=lambda grad, logits, *_: torch.empty_like(logits, memory_format=torch.contiguous_format),
     implementations=_implementations("backward", cuda.supports_backward, softcap_at=9),
     cases=cases.backward_cases,
+    functions=("cross_entropy", "cross_entropy_shard_gradient"),
     declined={"triton": cases.CAPPED},
 )
 
@@ -83,6 +84,7 @@ CROSS_ENTROPY_BACKWARD_INPLACE = Op(
         "backward_inplace", cuda.supports_inplace, softcap_at=9, triton=cuda.contiguous_logits
     ),
     cases=cases.inplace_cases,
+    functions=("cross_entropy", "cross_entropy_shard_gradient"),
     declined={"triton": cases.CAPPED},
 )
 

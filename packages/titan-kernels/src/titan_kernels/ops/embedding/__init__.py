@@ -150,6 +150,7 @@ EMBEDDING_BACKWARD = Op(
         Implementation("reference", always, reference.embedding_backward),
     ),
     cases=cases.backward_cases,
+    functions=("embedding", "embedding_gradient"),
 )
 
 

@@ -108,6 +108,7 @@ GLU = Op(
         Implementation("reference", always, reference.glu),
     ),
     cases=cases.forward_cases,
+    functions=("swiglu", "geglu"),
 )
 
 GLU_BACKWARD = Op(
@@ -120,6 +121,7 @@ GLU_BACKWARD = Op(
         Implementation("reference", always, reference.glu_backward),
     ),
     cases=cases.backward_cases,
+    functions=("swiglu", "geglu"),
 )
 
 RELU2 = Op(
@@ -142,6 +144,7 @@ RELU2_BACKWARD = Op(
         Implementation("reference", always, reference.relu2_backward),
     ),
     cases=cases.relu2_backward_cases,
+    functions=("relu2",),
 )
 
 

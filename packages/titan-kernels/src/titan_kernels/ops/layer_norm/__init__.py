@@ -118,6 +118,7 @@ ADD_LAYER_NORM = Op(
         Implementation("reference", always, reference.add_layer_norm),
     ),
     cases=cases.add_cases,
+    functions=("layer_norm",),
     occupancy=columns.FORWARD_OCCUPANCY,
     declined=cases.DECLINED,
 )
@@ -134,6 +135,7 @@ LAYER_NORM_BACKWARD = Op(
         Implementation("reference", always, reference.layer_norm_backward),
     ),
     cases=cases.backward_cases,
+    functions=("layer_norm",),
     occupancy=columns.BACKWARD_OCCUPANCY,
     declined=cases.DECLINED,
 )

@@ -96,6 +96,7 @@ ADD_RMS_NORM = Op(
         Implementation("reference", always, reference.add_rms_norm),
     ),
     cases=cases.add_cases,
+    functions=("rms_norm",),
     occupancy=columns.FORWARD_OCCUPANCY,
     declined=cases.DECLINED,
 )
@@ -112,6 +113,7 @@ RMS_NORM_BACKWARD = Op(
         Implementation("reference", always, reference.rms_norm_backward),
     ),
     cases=cases.backward_cases,
+    functions=("rms_norm",),
     occupancy=columns.BACKWARD_OCCUPANCY,
     declined=cases.DECLINED,
 )

@@ -135,6 +135,7 @@ ROPE = Op(
         Implementation("reference", always, reference.rope),
     ),
     cases=cases.cases,
+    functions=("rope_qk",),
 )
 
 ROPE_ = Op(
@@ -146,6 +147,7 @@ ROPE_ = Op(
         Implementation("reference", always, reference.rope_),
     ),
     cases=cases.in_place_cases,
+    functions=("rope", "rope_qk"),
     minimum_bytes=_bytes_in_place,
     declined=cases.DECLINED_IN_PLACE,
 )

@@ -142,6 +142,7 @@ SOFTMAX_BACKWARD = Op(
         Implementation("reference", always, reference.softmax_backward),
     ),
     cases=cases.backward_cases,
+    functions=("softmax",),
     minimum_bytes=backward_bytes,
     declined=cases.DECLINED,
 )
