@@ -1,6 +1,7 @@
 """The choice between implementations: automatic, by name, and explained."""
 
 import contextlib
+import importlib.util
 import json
 import subprocess
 import sys
@@ -272,6 +273,15 @@ assert "rms_norm -> reference" in text, text
 def test_works_without_triton_and_driver(monkeypatch):
     monkeypatch.setenv("TITAN_CUDA_DRIVER", "/nowhere/libcuda.so.1")
     subprocess.run([sys.executable, "-c", WITHOUT], check=True)
+
+
+def test_missing_triton_is_no_reason_on_a_cpu(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert "triton is not installed" in str(explain("rms_norm", *ARGS))
+    monkeypatch.delenv("TRITON_INTERPRET")
+    text = str(explain("rms_norm", *ARGS))
+    assert "Triton runs only interpreted" in text
+    assert "not installed" not in text
 
 
 def test_import_starts_neither_pytorch_nor_triton():

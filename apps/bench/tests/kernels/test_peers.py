@@ -25,7 +25,16 @@ OTHERS = (
     "partial, interleaved",
     "packed documents",
     "no bias",
+    "to torch.float16, scaled",
 )
+
+
+def test_every_operator_has_a_counterpart_or_a_reason():
+    missing, gone = sorted(ops().keys() - PEERS.keys()), sorted(PEERS.keys() - ops().keys())
+    assert not missing, (
+        f"titan_bench/kernels/peers.py: add a Peer, or a text that says why not, for {missing}"
+    )
+    assert not gone, f"titan_bench/kernels/peers.py: {gone} are no operators"
 
 
 def some():

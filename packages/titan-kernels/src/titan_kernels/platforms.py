@@ -77,14 +77,15 @@ def triton_ready(*tensors: torch.Tensor | None) -> Verdict:
     place = _place(tensors)
     if isinstance(place, Verdict):
         return place
-    if importlib.util.find_spec("triton") is None:
-        return no("triton is not installed (pip install triton)")
+    # First what installing it would not change.
     if place.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
         return no("the tensors are on the CPU, where Triton runs only interpreted (TRITON_INTERPRET=1)")
-    if place.type == "cuda" and torch.cuda.get_device_capability(place) < _TRITON_MINIMUM:
-        return no("Triton needs compute capability 7.0")
     if place.type not in ("cpu", "cuda"):
         return no(f"the tensors are on {place.type!r}, not on a CUDA device")
+    if importlib.util.find_spec("triton") is None:
+        return no("triton is not installed (pip install triton)")
+    if place.type == "cuda" and torch.cuda.get_device_capability(place) < _TRITON_MINIMUM:
+        return no("Triton needs compute capability 7.0")
     return _floats(tensors)
 
 

@@ -3,6 +3,7 @@
 import functools
 import math
 import pkgutil
+import types
 from pathlib import Path
 
 import pytest
@@ -156,11 +157,39 @@ def built(unit):
         return False
 
 
-def resident(launch, arch, capability):
-    """The share of a multiprocessor's warps that a launch keeps resident."""
+WAYS_OUT = {
+    "registers": "Hold less of a row in a thread, or give TITAN_KERNEL a smaller largest block",
+    "shared": "Ask for less shared memory per thread: a smaller tile, or more threads that share it",
+    "warps": "Choose a block whose warps divide those of a multiprocessor",
+    "blocks": "Choose a larger block",
+}
+
+
+def too_few_resident(launch, arch, least):
+    """What keeps a launch from so large a share of a multiprocessor's warps, in words."""
     info = images.info(launch.unit, arch)[launch.kernel]
-    dynamic = max(0, launch.shared_bytes - info.static_shared)
-    return occupancy(info, math.prod(launch.block), dynamic, capability).fraction
+    dynamic, threads = max(0, launch.shared_bytes - info.static_shared), math.prod(launch.block)
+    found = occupancy(info, threads, dynamic, CAPABILITIES[arch])
+    if found.fraction >= least:
+        return None
+    return (
+        f"{launch.kernel} on {arch}: {found.warps} warps, {found.fraction:.0%} of a multiprocessor's, stay "
+        f"resident; {least:.0%} are promised. The limit is {found.limiter}: blocks of {threads} threads, "
+        f"{info.registers} registers per thread, {info.static_shared + dynamic} bytes of shared memory. "
+        f"{WAYS_OUT[found.limiter]}; or promise less: Op(occupancy=...)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kernel", "shared", "limit"),
+    [("rms_norm_backward_f16_aligned", 1024, "registers"), ("rms_norm_column_sum_f32", 40_000, "shared")],
+)
+def test_occupancy_problem_says_what_limits_it_and_what_to_do(kernel, shared, limit):
+    launch = types.SimpleNamespace(unit="rms_norm", kernel=kernel, block=(256, 1, 1), shared_bytes=shared)
+    problem = too_few_resident(launch, "sm_70", 0.99)
+    assert f"99% are promised. The limit is {limit}: blocks of 256 threads" in problem
+    assert f"{WAYS_OUT[limit]}; or promise less" in problem
+    assert too_few_resident(launch, "sm_70", 0.1) is None
 
 
 def realistic():
@@ -188,8 +217,8 @@ def test_traffic_and_occupancy(op, case, monkeypatch):
         counters = launch.counters
         sectors += counters.global_load_sectors + counters.global_store_sectors
         assert counters.bank_conflicts == 0, f"{launch.kernel} has bank conflicts:\n{launch.table()}"
-        for arch, capability in CAPABILITIES.items() if built(launch.unit) else ():
-            assert resident(launch, arch, capability) >= op.occupancy[arch], f"{launch.kernel} on {arch}"
+        for arch, least in op.occupancy.items() if built(launch.unit) else ():
+            assert (problem := too_few_resident(launch, arch, least)) is None, problem
     minimum = op.minimum_bytes_of(args, outputs) / 32
     # Less than the minimum has not been counted, or is no minimum; the smallest difference is rounding.
     assert minimum - 1 <= sectors <= case.sector_bound * minimum, "\n".join(

@@ -18,6 +18,8 @@ __all__ = [
     "embedding",
     "glu",
     "layer_norm",
+    "multi_tensor_cast",
+    "multi_tensor_norm",
     "reduce",
     "relu2",
     "rms_norm",
@@ -169,3 +171,18 @@ def var_mean(
     if dtype is not None:
         raise NoCounterpartError("not in the shapes that are timed: results of another dtype")
     return torch.var_mean(x, tuple(dims), correction=correction, keepdim=keepdim)
+
+
+def multi_tensor_norm(tensors: list[Tensor], _per_tensor: bool) -> Tensor:
+    """As gradients are clipped."""
+    return torch.nn.utils.get_total_norm(tensors)
+
+
+def multi_tensor_cast(
+    sources: list[Tensor], targets: list[Tensor], scale: Tensor | None, factor: float
+) -> list[Tensor]:
+    """As a loss scaler unscales gradients, and a copy; rounded in between."""
+    whole = factor if scale is None else scale * factor
+    read = sources if scale is None and factor == 1.0 else torch._foreach_mul(sources, whole)
+    torch._foreach_copy_(targets, read)
+    return targets

@@ -203,4 +203,6 @@ PEERS: Mapping[str, Peer | str] = {
     ),
     "reduce": Peer(eager.reduce),
     "var_mean": Peer(eager.var_mean),
+    "multi_tensor_norm": Peer(eager.multi_tensor_norm),
+    "multi_tensor_cast": Peer(eager.multi_tensor_cast),
 }
