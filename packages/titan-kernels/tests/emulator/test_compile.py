@@ -2,7 +2,9 @@
 
 import functools
 import multiprocessing
+import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -68,9 +70,9 @@ def libraries(unit):
 
 def test_compiled_once_per_content(unit):
     first = compile_unit(unit)
-    written = first.stat().st_mtime_ns
+    written = first.stat().st_ino
     assert compile_unit(unit) == first
-    assert first.stat().st_mtime_ns == written
+    assert first.stat().st_ino == written
     unit.write_text(UNIT + "// changed\n")
     assert compile_unit(unit) != first
     assert compile_unit(unit, ("-DTITAN_OTHER",)) != compile_unit(unit)
@@ -147,6 +149,25 @@ def test_damaged_cache_is_compiled_again(unit, content):
     for path in libraries(unit)[0].parent.iterdir():
         path.write_bytes(content)
     assert torch.equal(run(unit), torch.arange(64.0) * 2)
+
+
+def test_what_nobody_uses_is_deleted(unit):
+    old = time.time() - 61 * 24 * 3600
+    used = compile_unit(unit)
+    folder = used.parent
+    crashed = folder / ".building-crashed"
+    crashed.mkdir()
+    (crashed / "half.so").write_text("")
+    forgotten, foreign = folder / "gone-kernel-0.so", folder / "notes.txt"
+    for path in (forgotten, foreign):
+        path.write_text("")
+    for path in (used, *folder.glob("*.o"), forgotten, foreign, crashed):
+        os.utime(path, (old, old))
+    assert compile_unit(unit) == used  # uses it once more
+    assert forgotten.exists(), "only what adds a result looks for old ones"
+    unit.write_text(UNIT + "// changed\n")
+    new = compile_unit(unit)
+    assert {used, new, foreign, *folder.glob("runtime-*.o")} == set(folder.iterdir())
 
 
 def test_library_that_cannot_be_loaded(unit, monkeypatch):

@@ -2,11 +2,13 @@
 
 The result is kept in a cache under a hash of everything it depends on: sources, headers, flags and the
 compiler's version.  Processes may compile the same unit at the same time; each writes a file of its own
-and moves it into place.
+and moves it into place.  Whoever adds a result deletes those that nobody has used for 60 days, as the build
+of the kernels does with its own.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -16,6 +18,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -30,6 +33,7 @@ _FLAGS = (
     *("-std=c++20", "-O2", "-DTITAN_EMULATED", "-fPIC", "-fvisibility=hidden"),
     *("-ffp-contract=off", "-fno-math-errno"),
 )
+_KEEP_SECONDS = 60 * 24 * 3600
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"]+)[>"]', re.MULTILINE)
 # Conversions of halves and fused multiply-adds in hardware.
 _FAST_X86 = {"avx2", "bmi2", "f16c", "fma", "movbe"}
@@ -70,7 +74,7 @@ def compile_unit(source: Path, extra_flags: tuple[str, ...] = ("-w",), *, anew: 
     runtime = _runtime(command, _version(compiler), anew)
     key = _hash(_files(source), (*command, _version(compiler), runtime.name))
     library = cache_directory() / f"{source.parent.name}-{source.stem}-{key}.so"
-    if anew or not library.exists():
+    if anew or not _kept(library):
         _build((*command, "-shared", "-x", "c++", str(source), "-x", "none", str(runtime)), source, library)
     return library
 
@@ -80,9 +84,20 @@ def _runtime(command: tuple[str, ...], version: str, anew: bool) -> Path:
     source = include_directories()[1] / "titan_emulator" / "runtime" / "runtime.cpp"
     key = _hash(_files(source), (*command, version))
     result = cache_directory() / f"runtime-{key}.o"
-    if anew or not result.exists():
+    if anew or not _kept(result):
         _build((*command, "-c", str(source)), source, result)
     return result
+
+
+def _kept(result: Path) -> bool:
+    """Whether the cache holds a result; if so, it is noted as used."""
+    try:
+        os.utime(result)
+    except FileNotFoundError:
+        return False
+    except OSError:  # a cache that is not ours to write
+        return result.exists()
+    return True
 
 
 def cache_directory() -> Path:
@@ -127,10 +142,21 @@ def _build(command: tuple[str, ...], source: Path, result: Path) -> None:
             if done.returncode != 0:
                 raise CompileError(f"{source} does not compile ({command[0]}):\n{done.stderr.strip()}")
             output.replace(result)
+        _prune(result.parent)
     except OSError as error:
         raise CompileError(
             f"cannot write the cache of compiled kernels: {error}; name another folder in TITAN_CACHE"
         ) from error
+
+
+def _prune(folder: Path) -> None:
+    """Delete results that nobody has used for 60 days, and what a crash left of building them."""
+    oldest = time.time() - _KEEP_SECONDS
+    for path in [*folder.glob("*.so"), *folder.glob("*.o"), *folder.glob(".building-*")]:
+        # Another process may be faster.
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_mtime < oldest:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _compiler() -> tuple[str, ...]:
