@@ -117,7 +117,8 @@ def layers(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """All tests, all packages in one environment."""
-    install_all(session, *test_group(*PACKAGES), *group("kernel-build", "titan_kernels"))
+    # ruff formats the room of a new operator.
+    install_all(session, *test_group(*PACKAGES), *group("kernel-build", "titan_kernels"), "ruff")
     pytest(session, *session.posargs)
 
 
@@ -259,7 +260,8 @@ def sass(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", "packages/titan-kernels/tests/compile", env=environment)
 
 
-@nox.session(name="new-kernel", venv_backend="none")
+@nox.session(name="new-kernel")
 def new_kernel(session: nox.Session) -> None:
     """Make the room of a new operator: `nox -s new-kernel -- my_op`; see docs/adding-a-kernel.md."""
-    session.run("python", "scripts/new_kernel.py", *session.posargs, external=True)
+    install(session, "ruff")
+    session.run("python", "scripts/new_kernel.py", *session.posargs)

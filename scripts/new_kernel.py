@@ -9,8 +9,10 @@ implementations, cases and tests.  docs/adding-a-kernel.md tells how to go on.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import keyword
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -51,12 +53,22 @@ def make(name: str, package: Path = PACKAGE) -> list[Path]:
 
 
 def export(text: str, name: str) -> str:
-    """``ops/__init__.py`` with one operator more; ruff puts the lines in order."""
+    """``ops/__init__.py`` with one operator more; :func:`tidy` puts the lines in order."""
     head, found, tail = text.partition("__all__ = [\n")
     if not found:
         raise SystemExit("ops/__init__.py has no __all__ to add to")
     head = head.rstrip() + f"\nfrom titan_kernels.ops.{name} import {name}\n\n"
     return f'{head}{found}    "{name}",\n{tail}'
+
+
+def tidy(paths: list[Path]) -> bool:
+    """Sort and format the Python files with ruff; says whether this Python has it and all is well."""
+    if importlib.util.find_spec("ruff") is None:
+        return False
+    files = [str(path) for path in paths if path.suffix == ".py"]
+    commands = (["format"], ["check", "--fix"])
+    runs = [subprocess.run([sys.executable, "-m", "ruff", *each, "--quiet", *files]) for each in commands]
+    return not any(run.returncode for run in runs)
 
 
 def main() -> int:
@@ -67,12 +79,14 @@ def main() -> int:
     if reason := problem(name):
         print(f"error: {reason}", file=sys.stderr)
         return 2
-    for path in make(name):
+    made = make(name)
+    for path in made:
         print(path.relative_to(PACKAGE.parents[1]))
-    print(
-        "next: ruff check --fix packages/titan-kernels; "
-        f"pytest packages/titan-kernels/tests/ops -k {name}; docs/adding-a-kernel.md"
-    )
+    if not tidy(made):
+        print("next: pip install --constraint constraints.txt ruff")
+        print("      ruff check --fix packages/titan-kernels; ruff format packages/titan-kernels")
+    print("next: pip install --constraint constraints.txt --editable packages/titan-kernels")
+    print(f"      pytest packages/titan-kernels/tests/ops -k {name}; docs/adding-a-kernel.md tells the rest")
     return 0
 
 

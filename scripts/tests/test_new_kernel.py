@@ -1,5 +1,6 @@
 """A new room works as it is made."""
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -20,7 +21,7 @@ sys.exit(pytest.main(sys.argv[1:]))
 @pytest.fixture
 def package(tmp_path):
     """A copy of the package, for the room to be made in."""
-    copy = tmp_path / "titan-kernels"
+    copy = tmp_path / "packages/titan-kernels"
     ignored = shutil.ignore_patterns("__pycache__", "build")
     shutil.copytree(new_kernel.PACKAGE, copy, ignore=ignored)
     return copy
@@ -37,6 +38,19 @@ def package(tmp_path):
 )
 def test_bad_names(name, words):
     assert words in new_kernel.problem(name)
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("ruff") is None, reason="needs ruff, which `nox -s new-kernel` has"
+)
+@pytest.mark.parametrize("name", ["ab", "grouped_query_attention_with_a_sliding_window"])
+def test_new_room_needs_no_tidying(package, name):
+    shutil.copy(new_kernel.PACKAGE.parents[1] / "pyproject.toml", package.parents[1])
+    assert new_kernel.tidy(new_kernel.make(name, package))
+    for command in ("check", "format --check"):
+        ruff = [sys.executable, "-m", "ruff", *command.split(), "--no-cache", str(package)]
+        run = subprocess.run(ruff, capture_output=True, text=True)
+        assert run.returncode == 0, run.stdout
 
 
 @pytest.mark.slow

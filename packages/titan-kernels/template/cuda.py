@@ -14,7 +14,7 @@ __all__ = ["new_op", "supports"]
 
 
 def supports(x: Tensor, factor: float) -> Verdict:
-    """Whether :func:`new_op` serves the call; a kernel with limits turns calls down here."""
+    """Whether the kernel serves the call; one with limits turns calls down here."""
     return cuda_ready(x)
 
 

@@ -1,4 +1,4 @@
-"""new_op in plain PyTorch: the ground truth, and what runs on a CPU."""
+"""The operator in plain PyTorch: the ground truth, and what runs on a CPU."""
 
 from __future__ import annotations
 

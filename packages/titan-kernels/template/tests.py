@@ -1,4 +1,4 @@
-"""What is particular to new_op; test_every_op.py has the rest."""
+"""What is particular to this operator; test_every_op.py has the rest."""
 
 import pytest
 import torch
