@@ -31,7 +31,7 @@ _ODD = ((4096, 8192, 769),)
 
 
 def _indices(m: Maker, positions: int, rows: int) -> Tensor:
-    """Random in small shapes; spread evenly in large ones, of which the counters see a sample of blocks."""
+    """Random in small shapes; spread evenly in large ones, so that counts hold for any seed."""
     if positions < 2000:
         return m.integers(positions, high=rows)
     place = torch.arange(positions, device=m.device)
