@@ -126,7 +126,7 @@ def test_a_copy_that_is_not_built_is_no_traceback(monkeypatch, capsys):
     assert "error: this copy of titan_kernels is not built" in capsys.readouterr().err
 
 
-COMMAND = [sys.executable, "-m", "titan_bench", "kernels", "softmax", "--emulate", "--jobs", "2"]
+COMMAND = [sys.executable, "-m", "titan_bench", "kernels", "relu2", "--emulate", "--jobs", "2"]
 
 
 @pytest.mark.slow
@@ -134,7 +134,7 @@ def test_processes_share_the_work(tmp_path):
     done = subprocess.run([*COMMAND, "--json", str(tmp_path / "r.json")], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     rows = [(row["op"], row["case"]) for row in json.loads((tmp_path / "r.json").read_text())["rows"]]
-    chosen = [ops()[name] for name in ("softmax", "softmax_backward")]
+    chosen = [ops()[name] for name in ("relu2", "relu2_backward")]
     assert rows == [(op.name, case.label) for op in chosen for case in op.cases() if case.realistic]
 
 
@@ -146,7 +146,7 @@ def test_ctrl_c_ends_all_processes_at_once(tmp_path):
         lines = [process.stdout.readline() for _ in range(2)]
         os.killpg(process.pid, signal.SIGINT)
         process.communicate(timeout=60)
-    assert lines[1].startswith(b"softmax ")
+    assert lines[1].startswith(b"relu2 ")
     assert process.returncode == 130
     assert json.loads(path.read_text())["complete"] is False
     tries = 300  # the system may take a moment
