@@ -280,6 +280,7 @@ def test_a_finished_run_tells_how_to_train_on(training, trained):
     assert f"checkpoint  {trained}/checkpoints/step-00000004" in outcome.out
 
 
+@pytest.mark.slow
 def test_the_last_lines_can_be_typed(training, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     outcome = training()

@@ -94,6 +94,7 @@ def _check_messages(messages: list[str]) -> None:
         assert len(message) < 1000
 
 
+@pytest.mark.slow
 @relaxed
 @given(st.one_of(SECTIONS, NONSENSE, st.dictionaries(KEYS, NONSENSE)))
 def test_any_dict(answer: list[Any], data: Any) -> None:
@@ -101,6 +102,7 @@ def test_any_dict(answer: list[Any], data: Any) -> None:
     _load("nonsense:f")
 
 
+@pytest.mark.slow
 @relaxed
 @given(_valid_options())
 def test_any_numbers(answer: list[Any], data: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from titan_pretrain.data.source import ListSource
 from titan_pretrain.errors import DataError, TrainingError, UsageError
 
 
+@pytest.mark.slow
 def test_order_does_not_depend_on_ranks_or_workers(kind, source_of, ranks):
     source = source_of(kind)
     expected = ranks(source, 1).take(96)

@@ -16,6 +16,7 @@ def in_global_order(ranks, source, dp, sequences, **options):
     return ranks(source, dp, part="validation", **options).take(sequences)
 
 
+@pytest.mark.slow
 def test_same_sequences_with_any_number_of_ranks(kind, source_of, ranks, make_texts):
     source = source_of(kind, make_texts(300))
     expected = in_global_order(ranks, source, 1, 96, holdout=0.1)
@@ -43,6 +44,7 @@ def documents_seen(loader, batches):
     return seen
 
 
+@pytest.mark.slow
 def test_training_and_validation_share_no_document(kind, source_of, make_loader):
     texts = [f"<{i}>" + "x" * (i % 40) for i in range(200)]
     source = source_of(kind, texts)

@@ -125,6 +125,7 @@ def test_damaged_and_missing_files_cost_only_their_own_part(run_dir, name, conte
     assert "<b>'" not in page.text
 
 
+@pytest.mark.slow
 def test_a_resume_shows_in_the_next_report(run_dir, step_metrics):
     before = write_report(run_dir).read_text()
     writer = MetricsWriter(run_dir, CONFIG, step=40)
@@ -179,6 +180,7 @@ def command_line(*arguments):
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_the_command_line_writes_the_report_again(run_dir, tmp_path):
     done = command_line(str(run_dir))
     assert (done.returncode, done.stdout.strip()) == (0, str(run_dir / "report.html"))

@@ -36,6 +36,7 @@ def test_numbers_are_cut_in_threes_and_lines_apart(bpe):
     assert "".join(pieces) == "1234567\n\n  x"
 
 
+@pytest.mark.slow
 def test_deterministic_over_processes(corpus, bpe):
     assert train_bpe(corpus, 2000).fingerprint == bpe.fingerprint
     code = (

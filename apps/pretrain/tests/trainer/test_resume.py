@@ -68,6 +68,7 @@ def test_resume_after_the_data_looped(train, rows, tiny, tmp_path, corpus):
     assert rows(tmp_path / "straight")[20]["loss"] == rows(tmp_path / "resumed")[20]["loss"]
 
 
+@pytest.mark.slow
 def test_scaler_and_validation_resume(train, rows, tiny, tmp_path):
     config = tiny(
         training={
