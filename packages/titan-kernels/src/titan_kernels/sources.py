@@ -7,15 +7,11 @@ they are now: what the one says must not be put together with what the other say
 from __future__ import annotations
 
 import hashlib
-import re
-from pathlib import Path
 
 from titan_kernels import images
-from titan_kernels.emulator import include_directories, unit_source
+from titan_kernels.emulator import include_directories, included_files, unit_source
 
 __all__ = ["changed", "fingerprint"]
-
-_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"]+)[>"]', re.MULTILINE)
 
 
 def changed(unit: str) -> bool:
@@ -34,18 +30,7 @@ def fingerprint(unit: str) -> str:
         CompileError: There is no such unit.
     """
     digest = hashlib.sha256(b"{}")  # of no further facts
-    for path in _files(unit_source(unit)):
+    # Of the package's own: the machine code has nothing of the emulator's headers.
+    for path in included_files(unit_source(unit), include_directories()[:1]):
         digest.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
-
-
-def _files(source: Path) -> list[Path]:
-    """``source`` and what it includes of the package's own, without the emulator's headers."""
-    found = [source]
-    for path in found:
-        for name in _INCLUDE.findall(path.read_text(encoding="utf-8")):
-            candidates = (folder / name for folder in (path.parent, include_directories()[0]))
-            hit = next((each for each in candidates if each.is_file()), None)
-            if hit is not None and hit not in found:
-                found.append(hit)
-    return found

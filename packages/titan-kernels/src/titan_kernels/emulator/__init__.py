@@ -9,7 +9,7 @@
 It needs a C++ compiler (g++ 12 or later) at run time and nothing else.
 """
 
-from titan_kernels.emulator.compile import compile_unit, include_directories, unit_source
+from titan_kernels.emulator.compile import compile_unit, include_directories, included_files, unit_source
 from titan_kernels.emulator.counters import Counters, LaunchReport, LineCounters
 from titan_kernels.emulator.session import MULTIPROCESSORS, Session, active, emulated
 
@@ -23,5 +23,6 @@ __all__ = [
     "compile_unit",
     "emulated",
     "include_directories",
+    "included_files",
     "unit_source",
 ]

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from titan_kernels.errors import CompileError
 
-__all__ = ["compile_unit", "include_directories", "unit_source"]
+__all__ = ["compile_unit", "include_directories", "included_files", "unit_source"]
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _COMPILERS = ("g++", "c++", "clang++")
@@ -72,7 +72,7 @@ def compile_unit(source: Path, extra_flags: tuple[str, ...] = ("-w",), *, anew: 
     compiler = _compiler()
     command = (*compiler, *_FLAGS, *_machine_flags(), *_gcc_flags(compiler), *extra_flags)
     runtime = _runtime(command, _version(compiler), anew)
-    key = _hash(_files(source), (*command, _version(compiler), runtime.name))
+    key = _hash(included_files(source, include_directories()), (*command, _version(compiler), runtime.name))
     library = cache_directory() / f"{source.parent.name}-{source.stem}-{key}.so"
     if anew or not _kept(library):
         _build((*command, "-shared", "-x", "c++", str(source), "-x", "none", str(runtime)), source, library)
@@ -82,7 +82,7 @@ def compile_unit(source: Path, extra_flags: tuple[str, ...] = ("-w",), *, anew: 
 def _runtime(command: tuple[str, ...], version: str, anew: bool) -> Path:
     """The object file of what all units share."""
     source = include_directories()[1] / "titan_emulator" / "runtime" / "runtime.cpp"
-    key = _hash(_files(source), (*command, version))
+    key = _hash(included_files(source, include_directories()), (*command, version))
     result = cache_directory() / f"runtime-{key}.o"
     if anew or not _kept(result):
         _build((*command, "-c", str(source)), source, result)
@@ -111,12 +111,12 @@ def cache_directory() -> Path:
     return user_cache / "titan" / "emulator"
 
 
-def _files(source: Path) -> list[Path]:
-    """``source`` and all that it includes, under any condition, but the compiler's own headers."""
+def included_files(source: Path, folders: tuple[Path, ...]) -> list[Path]:
+    """``source`` and all that it includes, under any condition, from its own folder and ``folders``."""
     found = [source]
     for path in found:
         for name in _INCLUDE.findall(path.read_text(encoding="utf-8", errors="replace")):
-            candidates = ((folder / name).resolve() for folder in (path.parent, *include_directories()))
+            candidates = ((folder / name).resolve() for folder in (path.parent, *folders))
             hit = next((each for each in candidates if each.is_file()), None)
             if hit is not None and hit not in found:
                 found.append(hit)
